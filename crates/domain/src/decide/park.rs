@@ -1,0 +1,62 @@
+//! Waiting without a worker: approvals, timers, signals, children.
+
+use super::finish::end;
+use super::{Decision, change, illegal, require_live_lease};
+use crate::failure::TaskError;
+use crate::id::{ApprovalId, LeaseId};
+use crate::refusal::Refusal;
+use crate::snapshot::Snapshot;
+use crate::state::{Event, State};
+use crate::time::Timestamp;
+use serde_json::json;
+
+pub(super) fn ask_approval(
+    task: &Snapshot,
+    lease: LeaseId,
+    approval: ApprovalId,
+    gate: &str,
+    now: Timestamp,
+) -> Result<Decision, Refusal> {
+    require_live_lease(task, lease, now)?;
+    let mut after = task.clone();
+    after.drop_holder();
+    after.approval_id = Some(approval);
+    let metadata = json!({ "approval": approval, "gate": gate });
+    change(task, Event::AskApproval, State::WaitingForApproval, after, Some(metadata), now)
+}
+
+pub(super) fn approve(task: &Snapshot, now: Timestamp) -> Result<Decision, Refusal> {
+    let mut after = task.clone();
+    let metadata = json!({ "approval": after.approval_id.take() });
+    after.queue_up(now);
+    change(task, Event::Approve, State::Pending, after, Some(metadata), now)
+}
+
+pub(super) fn deny(
+    task: &Snapshot,
+    comment: Option<&str>,
+    now: Timestamp,
+) -> Result<Decision, Refusal> {
+    let error = TaskError::approval_denied(comment);
+    end(task, Event::Deny, State::Failed, &error, now)
+}
+
+pub(super) fn expire_approval(task: &Snapshot, now: Timestamp) -> Result<Decision, Refusal> {
+    end(task, Event::ExpireApproval, State::Failed, &TaskError::approval_expired(), now)
+}
+
+pub(super) fn wait(task: &Snapshot, lease: LeaseId, now: Timestamp) -> Result<Decision, Refusal> {
+    require_live_lease(task, lease, now)?;
+    let mut after = task.clone();
+    after.drop_holder();
+    change(task, Event::Wait, State::Waiting, after, None, now)
+}
+
+pub(super) fn wake(task: &Snapshot, now: Timestamp) -> Result<Decision, Refusal> {
+    if task.status != State::Waiting {
+        return Err(illegal(task, Event::Wake));
+    }
+    let mut after = task.clone();
+    after.queue_up(now);
+    change(task, Event::Wake, State::Pending, after, None, now)
+}

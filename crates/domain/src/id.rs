@@ -1,0 +1,42 @@
+//! Identifiers. Each kind of id is its own type, so that a lease can never be passed for a task.
+//!
+//! Absent: nothing here makes an id. Ids are made where randomness enters, before the first try
+//! of an operation, and reused on every try.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+macro_rules! id {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub Uuid);
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = uuid::Error;
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                text.parse().map($name)
+            }
+        }
+    )*};
+}
+
+id! {
+    /// A unit of work.
+    TaskId;
+    /// One holder's right to a task: made fresh by every claim, never reused, shown only once.
+    LeaseId;
+    /// One transition: the id of its history row.
+    ChangeId;
+    /// One claim call; repeating it returns what it already gave.
+    ClaimId;
+    /// A question to a person.
+    ApprovalId;
+}

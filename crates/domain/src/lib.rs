@@ -1,0 +1,22 @@
+//! The rules of Windlass: pure functions over plain data.
+//!
+//! Invariant: no I/O, no clock, no randomness, no async. Time and chance are arguments.
+
+pub mod command;
+pub mod decide;
+pub mod diagram;
+pub mod failure;
+pub mod id;
+pub mod json;
+pub mod limit;
+pub mod order;
+pub mod profile;
+pub mod refusal;
+pub mod request;
+pub mod retry;
+pub mod snapshot;
+pub mod state;
+pub mod task;
+pub mod time;
+pub mod transition;
+pub mod validate;

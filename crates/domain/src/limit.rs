@@ -1,0 +1,314 @@
+//! How much work may run and wait at once: limits per scope, slots per worker type, pool sizes.
+//!
+//! Invariant: a reached active limit queues and never refuses; a reached pending limit refuses
+//! submits only. What comes back to `pending` is never refused, because it was accepted before.
+//! Absent: counting and locking. The store counts what the database holds, under the locks of the
+//! scopes that bind, in the order of [`Key`].
+
+mod pressure;
+#[cfg(test)]
+mod tests;
+
+use crate::state::named;
+use crate::task::NewTask;
+use crate::validate::{Errors, MAX_NAME_BYTES, MAX_SLOTS, Result};
+pub use pressure::{Backpressure, Level, Load, backpressure, estimated_wait_ms, utilization};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+
+named! {
+    /// What a limit counts over. The order is the order in which claims lock.
+    Scope {
+        /// Everything.
+        Global = "global",
+        /// The tasks of one portfolio.
+        Portfolio = "portfolio",
+        /// The tasks of one venture.
+        Venture = "venture",
+        /// The tasks of one stage.
+        Stage = "stage",
+        /// The tasks of one agent.
+        Agent = "agent",
+        /// The tasks of one queue.
+        Queue = "queue",
+    }
+}
+
+/// Active tasks (claimed and running) that a new rule allows unless it says otherwise.
+pub const NEW_RULE_ACTIVE: i64 = 10;
+/// Pending tasks (pending and retry) that a new rule allows unless it says otherwise.
+pub const NEW_RULE_PENDING: i64 = 50;
+/// The largest limit; whoever means "no limit" leaves it out.
+pub const MAX_LIMIT: i64 = 1_000_000_000;
+
+/// A limit as an operator sets it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// What it counts over.
+    pub scope: Scope,
+    /// The one venture, queue… it is for. Without a name it is for each one of the scope that has
+    /// no rule of its own.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// The most active tasks; `null` is no limit, 0 a pause.
+    #[serde(default = "new_rule_active")]
+    pub max_active: Option<i64>,
+    /// The most pending tasks; `null` is no limit.
+    #[serde(default = "new_rule_pending")]
+    pub max_pending: Option<i64>,
+}
+
+fn new_rule_active() -> Option<i64> {
+    Some(NEW_RULE_ACTIVE)
+}
+
+fn new_rule_pending() -> Option<i64> {
+    Some(NEW_RULE_PENDING)
+}
+
+impl Rule {
+    const fn each(scope: Scope, max_active: Option<i64>, max_pending: Option<i64>) -> Rule {
+        Rule { scope, name: None, max_active, max_pending }
+    }
+
+    /// Refuses a rule that makes no sense.
+    pub fn validate(&self) -> Result<()> {
+        let mut errors = Errors::default();
+        match (&self.name, self.scope) {
+            (Some(_), Scope::Global) => {
+                errors.add("/name", "not_allowed", "the global limit has no name");
+            }
+            (Some(name), _) => errors.name("/name", name, MAX_NAME_BYTES),
+            (None, _) => {}
+        }
+        for (pointer, max) in [("/max_active", self.max_active), ("/max_pending", self.max_pending)]
+        {
+            if let Some(max) = max {
+                errors.range(pointer, max, 0, MAX_LIMIT);
+            }
+        }
+        errors.into_result()
+    }
+}
+
+/// The rules of a fresh installation.
+pub const DEFAULT_RULES: [Rule; 3] = [
+    Rule::each(Scope::Global, Some(200), Some(1_000)),
+    Rule::each(Scope::Venture, Some(10), Some(50)),
+    Rule::each(Scope::Stage, Some(20), None),
+];
+
+/// One thing that is counted, such as the venture `acme`. Locks are taken in this order.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// What kind of thing.
+    pub scope: Scope,
+    /// Which one; empty for [`Scope::Global`].
+    pub name: String,
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.scope {
+            Scope::Global => f.write_str("all work"),
+            scope => write!(f, "{scope} `{}`", self.name),
+        }
+    }
+}
+
+/// The scopes that a task names.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)] // Named like the fields of a task.
+pub struct Names<'a> {
+    pub portfolio: Option<&'a str>,
+    pub venture: Option<&'a str>,
+    pub stage: Option<&'a str>,
+    pub agent: Option<&'a str>,
+    pub queue: Option<&'a str>,
+}
+
+impl<'a> Names<'a> {
+    /// What the task says of this scope. Every task is part of the whole.
+    fn of(&self, scope: Scope) -> Option<&'a str> {
+        match scope {
+            Scope::Global => Some(""),
+            Scope::Portfolio => self.portfolio,
+            Scope::Venture => self.venture,
+            Scope::Stage => self.stage,
+            Scope::Agent => self.agent,
+            Scope::Queue => self.queue,
+        }
+    }
+}
+
+impl<'a> From<&'a NewTask> for Names<'a> {
+    fn from(task: &'a NewTask) -> Names<'a> {
+        Names {
+            portfolio: task.portfolio.as_deref(),
+            venture: task.venture.as_deref(),
+            stage: task.stage.as_deref(),
+            agent: task.agent.as_deref(),
+            queue: Some(&task.queue),
+        }
+    }
+}
+
+/// A limit as it binds one task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// What is counted.
+    pub key: Key,
+    /// The most active tasks.
+    pub max_active: Option<i64>,
+    /// The most pending tasks.
+    pub max_pending: Option<i64>,
+}
+
+/// The rules in force, ready to be asked.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    rules: HashMap<Scope, BTreeMap<Option<String>, Rule>>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits::new(DEFAULT_RULES)
+    }
+}
+
+impl Limits {
+    /// Of two rules for the same thing the later one counts.
+    pub fn new(rules: impl IntoIterator<Item = Rule>) -> Limits {
+        let mut limits = Limits { rules: HashMap::new() };
+        for rule in rules {
+            let scope = limits.rules.entry(rule.scope).or_default();
+            scope.insert(rule.name.clone(), rule);
+        }
+        limits
+    }
+
+    /// What binds a task, in the order of the locks: for each scope that it names, the rule for
+    /// that name, or else the rule for each one of the scope.
+    pub fn binding(&self, names: &Names<'_>) -> Vec<Bound> {
+        let bound = |&scope: &Scope| {
+            let name = names.of(scope)?;
+            let rules = self.rules.get(&scope)?;
+            let rule = rules.get(&Some(name.to_owned())).or(rules.get(&None))?;
+            Some(Bound {
+                key: Key { scope, name: name.to_owned() },
+                max_active: rule.max_active,
+                max_pending: rule.max_pending,
+            })
+        };
+        Scope::ALL.iter().filter_map(bound).collect()
+    }
+}
+
+/// What the database holds of one key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Claimed and running tasks.
+    pub active: i64,
+    /// Pending and retry tasks.
+    pub pending: i64,
+}
+
+/// What the database holds, by key; a key that is missing holds nothing.
+pub type Counts = BTreeMap<Key, Count>;
+
+/// How many more fit under a limit. Never negative: a lowered limit may already be exceeded.
+pub fn room(limit: i64, held: i64) -> i64 {
+    limit.saturating_sub(held.max(0)).max(0)
+}
+
+/// How many of `wanted` tasks, all bound alike, may become active.
+pub fn admit(wanted: i64, bounds: &[Bound], counts: &Counts) -> i64 {
+    bounds
+        .iter()
+        .filter_map(|bound| Some(room(bound.max_active?, held(counts, &bound.key).active)))
+        .fold(wanted.max(0), i64::min)
+}
+
+/// Which candidates may become active, given that those before them do. One that does not fit
+/// does not hold up the next, which may be bound by other rules.
+pub fn admit_each(candidates: &[Vec<Bound>], counts: &Counts) -> Vec<bool> {
+    let mut counts = counts.clone();
+    let mut admit_next = |bounds: &Vec<Bound>| {
+        let fits = admit(1, bounds, &counts) == 1;
+        if fits {
+            for bound in bounds {
+                counts.entry(bound.key.clone()).or_default().active += 1;
+            }
+        }
+        fits
+    };
+    candidates.iter().map(&mut admit_next).collect()
+}
+
+fn held(counts: &Counts, key: &Key) -> Count {
+    counts.get(key).copied().unwrap_or_default()
+}
+
+/// A pending limit is reached: the submit is refused, and nothing was written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key} has {held} pending tasks and at most {limit} are allowed; submit again later")]
+pub struct QueueFull {
+    /// Which limit.
+    pub key: Key,
+    /// Its value.
+    pub limit: i64,
+    /// How many tasks were pending.
+    pub held: i64,
+}
+
+impl QueueFull {
+    /// The stable code that clients rely on; documented in docs/errors.md.
+    pub const fn code(&self) -> &'static str {
+        "queue_full"
+    }
+}
+
+/// Whether `adding` more tasks, all bound alike, may be submitted together.
+pub fn accept(adding: i64, bounds: &[Bound], counts: &Counts) -> Result<(), QueueFull> {
+    for bound in bounds {
+        let pending = held(counts, &bound.key).pending;
+        if let Some(limit) = bound.max_pending
+            && room(limit, pending) < adding
+        {
+            return Err(QueueFull { key: bound.key.clone(), limit, held: pending });
+        }
+    }
+    Ok(())
+}
+
+/// The worker types that have a size of their own, and the most slots of one session.
+pub const WORKER_SLOTS: [(&str, i32); 3] =
+    [("ceo_handler", 5), ("vp_handler", 10), ("crew_executor", 1)];
+
+/// How many tasks a session may hold at once: what it asks for, clamped by its type. Without a
+/// wish it gets all that its type allows, and one if its type is none of the known.
+pub fn slots(worker_type: Option<&str>, wanted: Option<i32>) -> i32 {
+    let of_type =
+        WORKER_SLOTS.iter().find(|(name, _)| worker_type == Some(name)).map(|(_, most)| *most);
+    let wanted = wanted.or(of_type).unwrap_or(1);
+    wanted.clamp(1, of_type.unwrap_or(MAX_SLOTS))
+}
+
+/// How many handlers of one role a node keeps ready, and how many it starts at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolSize {
+    /// The role of the agents.
+    pub role: &'static str,
+    /// Kept ready.
+    pub min: usize,
+    /// Started at most.
+    pub max: usize,
+}
+
+/// The sizes of the handler pools unless configured otherwise.
+pub const POOL_SIZES: [PoolSize; 3] = [
+    PoolSize { role: "ceo", min: 3, max: 5 },
+    PoolSize { role: "vp", min: 5, max: 10 },
+    PoolSize { role: "crew", min: 10, max: 50 },
+];

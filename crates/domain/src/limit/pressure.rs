@@ -1,0 +1,122 @@
+//! How close the system is to its limits, in figures and in words.
+//!
+//! Invariant: the levels are compared in whole numbers, so that exactly 70, 90, 50 and 80 per cent
+//! belong to the lower level on every machine.
+
+use crate::state::named;
+use serde::{Deserialize, Serialize};
+
+named! {
+    /// How hard the system is pressed.
+    Level {
+        /// There is room.
+        Normal = "normal",
+        /// More than 70 % active or more than 50 % pending.
+        Elevated = "elevated",
+        /// More than 90 % active or more than 80 % pending.
+        Critical = "critical",
+    }
+}
+
+/// What is held against what is allowed; `None` is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Claimed and running tasks.
+    pub active: i64,
+    /// The most active tasks.
+    pub max_active: Option<i64>,
+    /// Pending and retry tasks.
+    pub pending: i64,
+    /// The most pending tasks.
+    pub max_pending: Option<i64>,
+    /// How many tasks left the queue lately…
+    pub drained: i64,
+    /// …and how long that took.
+    pub drained_over_ms: i64,
+}
+
+/// The answer to "how busy are you?".
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Backpressure {
+    /// How hard the system is pressed.
+    pub level: Level,
+    /// Active tasks in per cent of those allowed.
+    pub global_utilization: f64,
+    /// Pending tasks.
+    pub queue_depth: i64,
+    /// How long a task submitted now would wait; `null` when nothing moves.
+    pub estimated_wait_ms: Option<i64>,
+    /// What to do, in words.
+    pub recommendations: Vec<String>,
+}
+
+/// Everything there is to say about a load.
+pub fn backpressure(load: &Load) -> Backpressure {
+    let wait = estimated_wait_ms(load.pending, load.drained, load.drained_over_ms);
+    Backpressure {
+        level: level(load),
+        global_utilization: utilization(load.active, load.max_active),
+        queue_depth: load.pending,
+        estimated_wait_ms: wait,
+        recommendations: recommendations(load, wait),
+    }
+}
+
+/// What is held, in per cent of what is allowed: 0 without a limit, 100 when nothing is allowed.
+pub fn utilization(held: i64, limit: Option<i64>) -> f64 {
+    match limit {
+        None => 0.0,
+        Some(limit) if limit <= 0 => 100.0,
+        Some(limit) => held.max(0) as f64 / limit as f64 * 100.0,
+    }
+}
+
+/// How long the last of `depth` tasks waits when `drained` tasks leave in `over_ms`. Nothing waits
+/// in an empty queue; nobody can tell when nothing leaves.
+pub fn estimated_wait_ms(depth: i64, drained: i64, over_ms: i64) -> Option<i64> {
+    if depth <= 0 {
+        Some(0)
+    } else if drained <= 0 || over_ms <= 0 {
+        None
+    } else {
+        let ms = i128::from(depth) * i128::from(over_ms) / i128::from(drained);
+        Some(i64::try_from(ms).unwrap_or(i64::MAX))
+    }
+}
+
+fn level(load: &Load) -> Level {
+    let active = |percent| exceeds(load.active, load.max_active, percent);
+    let pending = |percent| exceeds(load.pending, load.max_pending, percent);
+    if active(90) || pending(80) {
+        Level::Critical
+    } else if active(70) || pending(50) {
+        Level::Elevated
+    } else {
+        Level::Normal
+    }
+}
+
+fn exceeds(held: i64, limit: Option<i64>, percent: i128) -> bool {
+    // A limit of 0 is a pause that an operator wants; it is pressed as soon as something is held.
+    limit.is_some_and(|limit| i128::from(held) * 100 > percent * i128::from(limit.max(0)))
+}
+
+fn recommendations(load: &Load, wait_ms: Option<i64>) -> Vec<String> {
+    let mut words = Vec::new();
+    if exceeds(load.active, load.max_active, 90) {
+        words.push("add workers only with a higher active limit: nearly all of it is in use");
+    } else if exceeds(load.active, load.max_active, 70) {
+        words.push("plan for a higher active limit: more than 70 % of it is in use");
+    }
+    if exceeds(load.pending, load.max_pending, 80) {
+        words.push("hold back work that can wait: submits will soon be refused with queue_full");
+    } else if exceeds(load.pending, load.max_pending, 50) {
+        words.push("submit in smaller portions: more than half of the queue is used");
+    }
+    if wait_ms.is_none() && load.active == 0 {
+        words.push("start a worker: tasks wait and none runs");
+    } else if wait_ms.is_none() {
+        words.push("look at the running tasks: tasks wait and none has finished lately");
+    }
+    words.into_iter().map(str::to_owned).collect()
+}

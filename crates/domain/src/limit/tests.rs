@@ -1,0 +1,239 @@
+//! What the limits promise.
+
+use super::*;
+use crate::validate::tests::findings;
+use serde_json::json;
+
+const ACME: Names<'_> = Names {
+    portfolio: None,
+    venture: Some("acme"),
+    stage: Some("build"),
+    agent: None,
+    queue: Some("mail"),
+};
+
+fn key(scope: Scope, name: &str) -> Key {
+    Key { scope, name: name.into() }
+}
+
+fn holding(scope: Scope, name: &str, active: i64, pending: i64) -> Counts {
+    Counts::from([(key(scope, name), Count { active, pending })])
+}
+
+#[test]
+fn the_defaults_are_those_of_a_fresh_installation() {
+    let limits: Vec<_> = Limits::default()
+        .binding(&ACME)
+        .into_iter()
+        .map(|b| (b.key.to_string(), b.max_active, b.max_pending))
+        .collect();
+    assert_eq!(
+        limits,
+        [
+            ("all work".to_owned(), Some(200), Some(1_000)),
+            ("venture `acme`".to_owned(), Some(10), Some(50)),
+            ("stage `build`".to_owned(), Some(20), None),
+        ]
+    );
+    let rule: Rule = serde_json::from_value(json!({"scope": "queue", "name": "q"})).unwrap();
+    assert_eq!((rule.max_active, rule.max_pending), (Some(10), Some(50)));
+    let unlimited = json!({"scope": "queue", "max_active": null, "max_pending": null});
+    let rule: Rule = serde_json::from_value(unlimited).unwrap();
+    assert_eq!((rule.max_active, rule.max_pending), (None, None));
+}
+
+#[test]
+fn a_rule_binds_only_tasks_that_name_its_scope() {
+    let bounds = Limits::default().binding(&Names::default());
+    let keys: Vec<_> = bounds.into_iter().map(|b| b.key).collect();
+    assert_eq!(keys, [key(Scope::Global, "")]);
+}
+
+#[test]
+fn a_rule_with_a_name_replaces_that_for_each() {
+    let named = Rule { name: Some("acme".into()), max_active: Some(3), ..DEFAULT_RULES[1].clone() };
+    let limits = Limits::new(DEFAULT_RULES.into_iter().chain([named]));
+    let of = |venture| {
+        let names = Names { venture: Some(venture), ..Names::default() };
+        limits.binding(&names)[1].max_active
+    };
+    assert_eq!((of("acme"), of("other")), (Some(3), Some(10)));
+}
+
+#[test]
+fn locks_are_taken_in_the_order_of_the_keys() {
+    let rules = Scope::ALL.iter().rev().map(|&s| Rule::each(s, Some(1), None));
+    let names = Names { portfolio: Some("p"), agent: Some("a"), ..ACME };
+    let bounds = Limits::new(rules).binding(&names);
+    assert_eq!(bounds.len(), 6);
+    assert!(bounds.is_sorted_by_key(|b| b.key.clone()));
+}
+
+#[test]
+fn room_is_never_negative() {
+    for (limit, held, expected) in [
+        (10, 0, 10),
+        (10, 9, 1),
+        (10, 10, 0),
+        (10, 11, 0),
+        (0, 0, 0),
+        (10, -5, 10),
+        (i64::MIN, i64::MAX, 0),
+        (i64::MAX, i64::MIN, i64::MAX),
+    ] {
+        assert_eq!(room(limit, held), expected, "{limit} {held}");
+    }
+}
+
+#[test]
+fn as_many_are_admitted_as_the_tightest_limit_allows() {
+    let bounds = Limits::default().binding(&ACME);
+    assert_eq!(admit(100, &bounds, &Counts::new()), 10);
+    assert_eq!(admit(4, &bounds, &Counts::new()), 4);
+    assert_eq!(admit(-1, &bounds, &Counts::new()), 0);
+    assert_eq!(admit(100, &bounds, &holding(Scope::Venture, "acme", 9, 0)), 1);
+    assert_eq!(admit(100, &bounds, &holding(Scope::Venture, "acme", 11, 0)), 0);
+    assert_eq!(admit(100, &bounds, &holding(Scope::Global, "", 199, 0)), 1);
+    assert_eq!(admit(100, &[], &Counts::new()), 100);
+}
+
+#[test]
+fn a_full_venture_does_not_hold_up_another() {
+    let limits = Limits::default();
+    let of = |venture| limits.binding(&Names { venture: Some(venture), ..Names::default() });
+    let counts = holding(Scope::Venture, "acme", 9, 0);
+    let candidates = [of("acme"), of("acme"), of("other"), of("acme")];
+    assert_eq!(admit_each(&candidates, &counts), [true, false, true, false]);
+}
+
+#[test]
+fn candidates_count_against_each_other_in_every_scope() {
+    let limits = Limits::new([Rule::each(Scope::Global, Some(2), None)]);
+    let candidates = vec![limits.binding(&ACME); 3];
+    assert_eq!(admit_each(&candidates, &Counts::new()), [true, true, false]);
+}
+
+#[test]
+fn a_submit_over_the_pending_limit_is_refused_with_its_name_and_value() {
+    let bounds = Limits::default().binding(&ACME);
+    let counts = holding(Scope::Venture, "acme", 0, 49);
+    assert_eq!(accept(1, &bounds, &counts), Ok(()));
+    let refused = accept(2, &bounds, &counts).unwrap_err();
+    assert_eq!(refused.key, key(Scope::Venture, "acme"));
+    assert_eq!((refused.limit, refused.held, refused.code()), (50, 49, "queue_full"));
+    assert_eq!(
+        refused.to_string(),
+        "venture `acme` has 49 pending tasks and at most 50 are allowed; submit again later"
+    );
+    let full = holding(Scope::Global, "", 0, 1_000);
+    assert_eq!(accept(1, &bounds, &full).unwrap_err().limit, 1_000);
+}
+
+#[test]
+fn a_reached_active_limit_refuses_no_submit() {
+    let bounds = Limits::default().binding(&ACME);
+    assert_eq!(accept(1, &bounds, &holding(Scope::Global, "", 200, 0)), Ok(()));
+}
+
+#[test]
+fn slots_are_clamped_by_the_worker_type() {
+    for (worker_type, wanted, expected) in [
+        (Some("ceo_handler"), Some(50), 5),
+        (Some("vp_handler"), Some(50), 10),
+        (Some("crew_executor"), Some(50), 1),
+        (Some("ceo_handler"), Some(2), 2),
+        (Some("ceo_handler"), None, 5),
+        (Some("ceo_handler"), Some(0), 1),
+        (Some("own_type"), Some(50), 50),
+        (Some("own_type"), None, 1),
+        (None, Some(i32::MAX), MAX_SLOTS),
+        (None, None, 1),
+    ] {
+        assert_eq!(slots(worker_type, wanted), expected, "{worker_type:?} {wanted:?}");
+    }
+    assert!(POOL_SIZES.iter().all(|p| 0 < p.min && p.min <= p.max));
+}
+
+#[test]
+fn a_senseless_rule_is_refused() {
+    let rule = Rule {
+        name: Some("x".into()),
+        max_active: Some(-1),
+        max_pending: Some(MAX_LIMIT + 1),
+        ..DEFAULT_RULES[0].clone()
+    };
+    assert_eq!(
+        findings(rule.validate()),
+        [
+            ("/name", "not_allowed"),
+            ("/max_active", "out_of_range"),
+            ("/max_pending", "out_of_range"),
+        ]
+    );
+    assert!(DEFAULT_RULES.iter().all(|rule| rule.validate() == Ok(())));
+}
+
+fn level(active: i64, pending: i64) -> Level {
+    backpressure(&Load {
+        active,
+        max_active: Some(200),
+        pending,
+        max_pending: Some(1_000),
+        ..Load::default()
+    })
+    .level
+}
+
+#[test]
+fn a_level_begins_above_its_threshold() {
+    for (active, pending, expected) in [
+        (0, 0, Level::Normal),
+        (140, 500, Level::Normal),
+        (141, 0, Level::Elevated),
+        (0, 501, Level::Elevated),
+        (180, 800, Level::Elevated),
+        (181, 0, Level::Critical),
+        (0, 801, Level::Critical),
+    ] {
+        assert_eq!(level(active, pending), expected, "{active} {pending}");
+    }
+}
+
+#[test]
+fn without_a_limit_there_is_no_pressure() {
+    let calm = backpressure(&Load { active: i64::MAX, pending: i64::MAX, ..Load::default() });
+    assert_eq!((calm.level, calm.global_utilization), (Level::Normal, 0.0));
+}
+
+#[test]
+fn utilization_is_in_per_cent() {
+    assert_eq!(utilization(50, Some(200)), 25.0);
+    assert_eq!(utilization(400, Some(200)), 200.0);
+    assert_eq!(utilization(0, Some(0)), 100.0);
+}
+
+#[test]
+fn the_wait_is_the_depth_over_the_drain_rate() {
+    assert_eq!(estimated_wait_ms(0, 0, 0), Some(0));
+    assert_eq!(estimated_wait_ms(100, 50, 60_000), Some(120_000));
+    assert_eq!(estimated_wait_ms(100, 0, 60_000), None);
+    assert_eq!(estimated_wait_ms(i64::MAX, 1, i64::MAX), Some(i64::MAX));
+}
+
+#[test]
+fn pressure_comes_with_advice() {
+    let load = Load {
+        active: 200,
+        max_active: Some(200),
+        pending: 900,
+        max_pending: Some(1_000),
+        drained: 60,
+        drained_over_ms: 60_000,
+    };
+    let pressed = backpressure(&load);
+    assert_eq!(pressed.recommendations.len(), 2, "{:?}", pressed.recommendations);
+    assert_eq!(pressed.estimated_wait_ms, Some(900_000));
+    let idle = backpressure(&Load { pending: 3, ..Load::default() });
+    assert_eq!(idle.recommendations, ["start a worker: tasks wait and none runs"]);
+    assert!(backpressure(&Load::default()).recommendations.is_empty());
+}

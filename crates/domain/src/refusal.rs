@@ -1,0 +1,83 @@
+//! A rule says no. Each refusal has a stable code and says what to do.
+
+use crate::state::{Event, State};
+
+/// One field that is not as it must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    /// Where, as a JSON pointer such as `/tags/team`.
+    pub pointer: String,
+    /// What kind of mistake, such as `too_long`.
+    pub code: &'static str,
+    /// What is wrong and what would be right.
+    pub detail: String,
+}
+
+/// Why a command changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The lease is not, or no longer, the one that holds the task.
+    #[error("the lease no longer holds this task (it is {state}); stop working on it")]
+    LeaseLost {
+        /// Where the task stands now.
+        state: State,
+    },
+    /// This lease has already ended the task's attempt with another outcome.
+    #[error("this lease already finished the task with another outcome ({event}); nothing changed")]
+    AlreadyFinished {
+        /// How it ended the attempt.
+        event: Event,
+    },
+    /// The machine has no such transition.
+    #[error("a task that is {state} cannot {event}; it can: {}", list(allowed))]
+    IllegalTransition {
+        /// Where the task stands now.
+        state: State,
+        /// What was asked.
+        event: Event,
+        /// What could be asked instead.
+        allowed: Vec<Event>,
+    },
+    /// The task's time has not come.
+    #[error("the task is not due yet")]
+    NotDue,
+    /// There is no such task.
+    #[error("there is no such task")]
+    UnknownTask,
+    /// The idempotency key or id was used before, for another request.
+    #[error(
+        "{what} was used before with another request; use a new one, or repeat the old request"
+    )]
+    IdempotencyKeyReused {
+        /// `the idempotency key` or `the id`.
+        what: &'static str,
+    },
+    /// Fields are missing or out of bounds.
+    #[error("the request is not valid: {}", fields(.0))]
+    Invalid(Vec<FieldError>),
+}
+
+fn list(events: &[Event]) -> String {
+    let names: Vec<_> = events.iter().map(|e| e.as_str()).collect();
+    if names.is_empty() { "nothing, it is finished".into() } else { names.join(", ") }
+}
+
+fn fields(errors: &[FieldError]) -> String {
+    let lines: Vec<_> = errors.iter().map(|e| format!("{} {}", e.pointer, e.detail)).collect();
+    lines.join("; ")
+}
+
+impl Refusal {
+    /// The stable code that clients rely on; documented in docs/errors.md.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Refusal::LeaseLost { .. } => "lease_lost",
+            Refusal::AlreadyFinished { .. } => "already_finished",
+            Refusal::IllegalTransition { .. } => "illegal_transition",
+            Refusal::NotDue => "not_due",
+            Refusal::UnknownTask => "not_found",
+            Refusal::IdempotencyKeyReused { .. } => "idempotency_key_reused",
+            Refusal::Invalid(_) => "validation_failed",
+        }
+    }
+}
