@@ -1,0 +1,6 @@
+-- One task's transitions, oldest first.
+SELECT task_id, seq, from_status, to_status, event, actor, reason, lease_id, metadata, at
+FROM task_history
+WHERE task_id = $1 AND seq > $2
+ORDER BY seq
+LIMIT $3

@@ -1,0 +1,2 @@
+-- The end of the transaction closes it.
+SELECT 1

@@ -1,0 +1,2 @@
+-- Deleting is open for this transaction alone.
+SELECT set_config('windlass.retention', 'on', true)

@@ -1,0 +1,1 @@
+DELETE FROM task_state WHERE id = ANY ($1::uuid[])

@@ -1,0 +1,1 @@
+SELECT to_regclass('schema_version') IS NOT NULL

@@ -1,0 +1,2 @@
+-- The one writer is the lock.
+SELECT 1

@@ -1,0 +1,7 @@
+-- What a claim call took and its session still holds: the answer of the call, also when repeated.
+SELECT st.lease_id, st.attempt, st.lease_expires_at, {task_columns}
+FROM task_state st
+JOIN task_spec s ON s.id = st.id
+LEFT JOIN task_progress p ON p.task_id = st.id
+WHERE st.claimed_by = $1::text AND st.claim_id = $2::uuid AND st.finished_at IS NULL
+ORDER BY st.order_key, st.id

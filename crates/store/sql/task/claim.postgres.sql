@@ -1,0 +1,36 @@
+-- transition: pending, retry -> claimed or running
+-- One lane (queue and profile), from the floor upwards (or from what this very transaction has
+-- ripened, should that lie below it), skipping rows that others hold. $6 and $7
+-- name the call: what it already took in other lanes, or in a try whose answer was lost, counts
+-- against the limit $4, and later rows take the later ids of $10 and $11.
+WITH clock AS MATERIALIZED (
+    SELECT coalesce($1::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now
+), earlier AS MATERIALIZED (
+    SELECT count(*) AS n FROM task_state
+    WHERE claimed_by = $6::text AND claim_id = $7::uuid AND finished_at IS NULL
+), picked AS MATERIALIZED (
+    SELECT id FROM task_state
+    WHERE ready AND queue = $2::text AND profile = $3::task_profile
+      AND order_key >= least($5::bigint,
+          nullif(current_setting('windlass.ripened', true), '')::bigint)
+    ORDER BY order_key, id
+    LIMIT greatest($4::bigint - (SELECT n FROM earlier), 0)
+    FOR UPDATE SKIP LOCKED
+), numbered AS MATERIALIZED (
+    SELECT id, (SELECT n FROM earlier) + row_number() OVER () AS n FROM picked
+)
+UPDATE task_state s
+SET status = CASE WHEN $9::bool THEN 'running' ELSE 'claimed' END::task_status,
+    from_status = s.status, event = 'claim', change_id = ($11::uuid[])[i.n], actor = $6,
+    reason = NULL, metadata = NULL, change_lease_id = ($10::uuid[])[i.n], ready = false,
+    attempt = s.attempt + 1, lease_id = ($10::uuid[])[i.n],
+    lease_expires_at = CASE WHEN s.profile IN ({free_pass}) THEN NULL
+        ELSE clock.now + coalesce($8::bigint, {lease_ms}) * interval '1 ms' END,
+    claim_id = $7,
+    claimed_by = $6, claimed_at = clock.now, last_heartbeat_at = NULL,
+    started_at = CASE WHEN $9 THEN clock.now ELSE s.started_at END,
+    entered_at = greatest(clock.now, s.updated_at),
+    updated_at = greatest(clock.now, s.updated_at)
+FROM numbered i, clock
+WHERE s.id = i.id
+RETURNING s.order_key

@@ -1,0 +1,16 @@
+-- transition: claimed, running -> completed
+-- Guarded by the lease: a worker whose lease was taken over changes no row. An expired lease that
+-- nobody took still counts: a result that comes late and hurts nobody is kept.
+WITH clock AS MATERIALIZED (
+    SELECT coalesce($1::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now
+)
+UPDATE task_state s
+SET status = 'completed', from_status = s.status, event = 'complete', change_id = i.change_id,
+    actor = i.actor, reason = i.reason, metadata = NULL, change_lease_id = s.lease_id,
+    lease_id = NULL, lease_expires_at = NULL, result = i.result, error = NULL,
+    entered_at = greatest(clock.now, s.updated_at),
+    updated_at = greatest(clock.now, s.updated_at)
+FROM clock, unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::jsonb[], $7::text[])
+    AS i (id, lease_id, change_id, actor, result, reason)
+WHERE s.id = i.id AND s.status IN ({from:complete}) AND s.lease_id = i.lease_id
+RETURNING s.id

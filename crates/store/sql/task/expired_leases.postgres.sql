@@ -1,0 +1,9 @@
+-- Held tasks whose lease ran out.
+-- Rows that somebody is changing are skipped: what they become is seen next time.
+SELECT {snapshot_columns}
+FROM task_state st
+JOIN task_spec s ON s.id = st.id
+WHERE st.lease_expires_at <= $1
+ORDER BY st.lease_expires_at
+LIMIT $2
+FOR UPDATE OF st SKIP LOCKED

@@ -1,0 +1,15 @@
+-- Adds what came since to the tally, below the oldest running transaction, and moves the position.
+WITH position AS MATERIALIZED (
+    SELECT xid, seq FROM task_tally_position FOR UPDATE
+), fresh AS MATERIALIZED (
+    SELECT xid, seq, to_status FROM task_history
+    WHERE (xid, seq) > ((SELECT xid FROM position), (SELECT seq FROM position))
+      AND xid < pg_snapshot_xmin(pg_current_snapshot())
+), added AS (
+    INSERT INTO task_tally AS t (status, ended)
+    SELECT to_status, count(*) FROM fresh WHERE to_status IN ({terminal}) GROUP BY to_status
+    ON CONFLICT (status) DO UPDATE SET ended = t.ended + excluded.ended
+)
+UPDATE task_tally_position
+SET (xid, seq) = (SELECT xid, seq FROM fresh ORDER BY xid DESC, seq DESC LIMIT 1)
+WHERE EXISTS (SELECT 1 FROM fresh)

@@ -1,0 +1,2 @@
+-- Moved by task/fold_tally itself.
+SELECT 1

@@ -1,0 +1,16 @@
+-- transition: claimed -> running
+-- Guarded by a live lease: nobody begins under a lease that was lost or ran out. A statement may
+-- wait for a row after it read the clock, so a row's own time never goes back.
+WITH clock AS MATERIALIZED (
+    SELECT coalesce($1::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now
+)
+UPDATE task_state s
+SET status = 'running', from_status = s.status, event = 'start', change_id = i.change_id,
+    actor = i.actor, reason = NULL, metadata = NULL, change_lease_id = s.lease_id,
+    started_at = clock.now, entered_at = greatest(clock.now, s.updated_at),
+    updated_at = greatest(clock.now, s.updated_at)
+FROM clock, unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[])
+    AS i (id, lease_id, change_id, actor)
+WHERE s.id = i.id AND s.status IN ({from:start}) AND s.lease_id = i.lease_id
+  AND (s.lease_expires_at IS NULL OR s.lease_expires_at > clock.now)
+RETURNING s.id

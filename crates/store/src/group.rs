@@ -1,0 +1,171 @@
+//! Group commit: concurrent requests of one kind share one transaction.
+//!
+//! Under load the batch fills by itself, while the batch before it is being synced; alone, a
+//! request waits for nobody. No timer is involved.
+//!
+//! Invariant: every request gets its own items' outcomes, in order, whatever the others' items do.
+
+use crate::error::{Error, Rejection};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
+
+/// One item's outcome.
+pub type Outcome<T> = Result<T, Rejection>;
+
+type Running<T> = Pin<Box<dyn Future<Output = Vec<Outcome<T>>> + Send>>;
+
+/// How much one transaction takes, and how many run at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Items in one transaction.
+    pub items: usize,
+    /// Bytes in one transaction, as `weigh` counts them.
+    pub bytes: usize,
+    /// Transactions at once: one fills while another is being synced.
+    pub leaders: usize,
+    /// Items that may wait; more are told to try again.
+    pub waiting: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Bounds { items: 1_000, bytes: 8 << 20, leaders: 2, waiting: 50_000 }
+    }
+}
+
+/// A place where requests of one kind meet.
+pub struct Group<I, T> {
+    inner: Arc<Inner<I, T>>,
+}
+
+struct Inner<I, T> {
+    name: &'static str,
+    bounds: Bounds,
+    weigh: fn(&I) -> usize,
+    run: Box<dyn Fn(Vec<I>) -> Running<T> + Send + Sync>,
+    queue: Mutex<Queue<I, T>>,
+}
+
+struct Queue<I, T> {
+    requests: VecDeque<Request<I, T>>,
+    items: usize,
+    leaders: usize,
+}
+
+struct Request<I, T> {
+    items: Vec<I>,
+    bytes: usize,
+    answer: oneshot::Sender<Vec<Outcome<T>>>,
+}
+
+impl<I: Send + 'static, T: Send + 'static> Group<I, T> {
+    /// `run` gets the merged items and returns one outcome for each, in order.
+    pub fn new<F>(
+        name: &'static str,
+        bounds: Bounds,
+        weigh: fn(&I) -> usize,
+        run: impl Fn(Vec<I>) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Vec<Outcome<T>>> + Send + 'static,
+    {
+        let queue = Queue { requests: VecDeque::new(), items: 0, leaders: 0 };
+        Group {
+            inner: Arc::new(Inner {
+                name,
+                bounds,
+                weigh,
+                run: Box::new(move |items| Box::pin(run(items))),
+                queue: Mutex::new(queue),
+            }),
+        }
+    }
+
+    /// Joins the next transaction. Must be called inside a tokio runtime.
+    pub async fn join(&self, items: Vec<I>) -> Vec<Outcome<T>> {
+        let count = items.len();
+        if count == 0 {
+            return Vec::new();
+        }
+        let bytes = items.iter().map(self.inner.weigh).sum();
+        let (answer, answered) = oneshot::channel();
+        {
+            let mut queue = self.inner.lock();
+            if queue.items + count > self.inner.bounds.waiting {
+                let busy = Error::Busy(format!("too many items wait to {}", self.inner.name));
+                return (0..count).map(|_| Err(busy.clone().into())).collect();
+            }
+            queue.items += count;
+            queue.requests.push_back(Request { items, bytes, answer });
+            if queue.leaders < self.inner.bounds.leaders {
+                queue.leaders += 1;
+                tokio::spawn(lead(Leader(Arc::clone(&self.inner))));
+            }
+        }
+        answered.await.unwrap_or_else(|_| {
+            let lost = Error::Internal {
+                operation: self.inner.name.into(),
+                detail: "the transaction's task ended without an answer".into(),
+            };
+            (0..count).map(|_| Err(lost.clone().into())).collect()
+        })
+    }
+}
+
+impl<I, T> Inner<I, T> {
+    fn lock(&self) -> MutexGuard<'_, Queue<I, T>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next requests that fit one transaction; a leader that finds none steps down, under
+    /// the same lock, so that no request is left without one.
+    fn next(&self) -> Option<Vec<Request<I, T>>> {
+        let mut queue = self.lock();
+        let (mut items, mut bytes, mut taken) = (0, 0, Vec::new());
+        while let Some(next) = queue.requests.front() {
+            items += next.items.len();
+            bytes += next.bytes;
+            let full = items > self.bounds.items || bytes > self.bounds.bytes;
+            if full && !taken.is_empty() {
+                break;
+            }
+            taken.extend(queue.requests.pop_front());
+        }
+        queue.items -= taken.iter().map(|r: &Request<I, T>| r.items.len()).sum::<usize>();
+        if taken.is_empty() {
+            queue.leaders -= 1;
+            return None;
+        }
+        Some(taken)
+    }
+}
+
+/// Steps down when it panics, so that the next request gets a new leader.
+struct Leader<I, T>(Arc<Inner<I, T>>);
+
+impl<I, T> Drop for Leader<I, T> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.lock().leaders -= 1;
+        }
+    }
+}
+
+async fn lead<I: Send + 'static, T: Send + 'static>(leader: Leader<I, T>) {
+    while let Some(requests) = leader.0.next() {
+        let mut items = Vec::with_capacity(requests.iter().map(|r| r.items.len()).sum());
+        let mut answers = Vec::with_capacity(requests.len());
+        for request in requests {
+            answers.push((request.items.len(), request.answer));
+            items.extend(request.items);
+        }
+        let mut outcomes = (leader.0.run)(items).await.into_iter();
+        for (count, answer) in answers {
+            // The caller may have gone away; what was written stands.
+            let _ = answer.send(outcomes.by_ref().take(count).collect());
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The durable state of Windlass, on SQLite and PostgreSQL.
+//!
+//! The seam is a transaction ([`tx::Tx`]), not sixty operations: repositories such as
+//! [`task::Tasks`] are written once over it, and each database implements it once.
+//!
+//! Invariant: there are no other writers of a task's state than [`task`], and an answer without
+//! error means committed and synced.
+//! Absent: no rules. They are in `windlass-domain`; here they are asked, stored and enforced.
+
+pub mod clock;
+pub mod error;
+pub mod group;
+pub mod machine;
+pub mod migration;
+pub mod postgres;
+pub mod sqlite;
+pub mod statement;
+pub mod store;
+pub mod task;
+pub mod tx;
+pub mod value;
+
+/// Every statement of the store: tests prepare them all and look at their plans.
+#[doc(hidden)]
+pub fn statements() -> Vec<&'static statement::Statement> {
+    task::statements().chain(migration::STATEMENTS.iter().copied()).collect()
+}

@@ -1,0 +1,245 @@
+//! Migrations: numbered files with up and down, in the binary, the same numbers on both engines.
+//!
+//! Invariant: each runs in one transaction together with its row in `schema_version`, so a crash
+//! leaves it done or not begun. Many nodes may start at once: one migrates, the others wait.
+//! A file that begins with `-- breaking` makes programs that do not know it refuse to serve.
+
+use crate::error::{Error, Result};
+use crate::statement;
+use crate::statement::Dialect;
+use crate::store::Store;
+use crate::tx::{Call, Tx};
+use windlass_domain::json;
+use windlass_domain::time::Timestamp;
+
+/// One step of the schema.
+pub struct Migration {
+    /// Its number, from 1.
+    pub version: i64,
+    /// Its file's name without number.
+    pub name: &'static str,
+    sqlite: [&'static str; 2],
+    postgres: [&'static str; 2],
+}
+
+macro_rules! migration {
+    ($version:literal, $name:literal, $file:literal) => {
+        Migration {
+            version: $version,
+            name: $name,
+            sqlite: [
+                include_str!(concat!("../migrations/sqlite/", $file, ".up.sql")),
+                include_str!(concat!("../migrations/sqlite/", $file, ".down.sql")),
+            ],
+            postgres: [
+                include_str!(concat!("../migrations/postgres/", $file, ".up.sql")),
+                include_str!(concat!("../migrations/postgres/", $file, ".down.sql")),
+            ],
+        }
+    };
+}
+
+/// Every migration, oldest first.
+pub static MIGRATIONS: &[Migration] = &[migration!(1, "task", "0001_task")];
+
+impl Migration {
+    fn up(&self, dialect: Dialect) -> &'static str {
+        self.text(dialect)[0]
+    }
+
+    fn down(&self, dialect: Dialect) -> &'static str {
+        self.text(dialect)[1]
+    }
+
+    fn text(&self, dialect: Dialect) -> &[&'static str; 2] {
+        match dialect {
+            Dialect::Sqlite => &self.sqlite,
+            Dialect::Postgres => &self.postgres,
+        }
+    }
+
+    fn is_breaking(&self, dialect: Dialect) -> bool {
+        self.up(dialect).starts_with("-- breaking")
+    }
+
+    fn checksum(&self, dialect: Dialect) -> String {
+        json::digest(&serde_json::Value::String(self.up(dialect).to_owned()))
+    }
+}
+
+/// A migration that the database has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Named like the columns of `schema_version`.
+pub struct Applied {
+    pub version: i64,
+    pub name: String,
+    pub breaking: bool,
+    pub checksum: String,
+    pub applied_at: Timestamp,
+}
+
+/// What the database has and what this program has beyond it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// What the database has, oldest first.
+    pub applied: Vec<Applied>,
+    /// The versions that `up` would apply.
+    pub missing: Vec<i64>,
+}
+
+statement!(CREATE, "schema/create");
+statement!(LOCK, "schema/lock");
+statement!(EXISTS, "schema/exists");
+statement!(shared APPLIED, "schema/applied");
+statement!(shared RECORD, "schema/record");
+statement!(shared FORGET, "schema/forget");
+
+/// All of the above.
+pub(crate) static STATEMENTS: &[&statement::Statement] =
+    &[&CREATE, &LOCK, &EXISTS, &APPLIED, &RECORD, &FORGET];
+
+/// The newest version this program knows.
+pub fn newest() -> i64 {
+    MIGRATIONS.last().map_or(0, |m| m.version)
+}
+
+/// Brings the schema up to the newest version; returns the versions it applied.
+pub async fn up(store: &Store) -> Result<Vec<i64>> {
+    let mut done = Vec::new();
+    for migration in MIGRATIONS {
+        let applied = store.write("migrate_up", move |tx| up_one(tx, migration)).await?;
+        if applied {
+            tracing::info!(version = migration.version, name = migration.name, "migrated up");
+            done.push(migration.version);
+        }
+    }
+    Ok(done)
+}
+
+fn up_one(tx: &mut dyn Tx, migration: &Migration) -> Result<bool> {
+    tx.run(Call::one(&LOCK, vec![]))?;
+    tx.run(Call::one(&CREATE, vec![]))?;
+    let applied = read_applied(tx)?;
+    check(&applied, tx.dialect())?;
+    refuse_newer(&applied)?;
+    if applied.iter().any(|a| a.version == migration.version) {
+        return Ok(false);
+    }
+    let dialect = tx.dialect();
+    tx.script(migration.up(dialect))?;
+    let now = tx.now()?;
+    tx.run(Call::one(
+        &RECORD,
+        vec![
+            migration.version.into(),
+            migration.name.into(),
+            migration.is_breaking(dialect).into(),
+            migration.checksum(dialect).into(),
+            now.into(),
+        ],
+    ))?;
+    Ok(true)
+}
+
+/// Takes the schema down to `target`, losing what the later versions held; returns the versions
+/// it removed.
+pub async fn down(store: &Store, target: i64) -> Result<Vec<i64>> {
+    let mut done = Vec::new();
+    for migration in MIGRATIONS.iter().rev().filter(|m| m.version > target) {
+        let removed = store.write("migrate_down", move |tx| down_one(tx, migration)).await?;
+        if removed {
+            tracing::info!(version = migration.version, name = migration.name, "migrated down");
+            done.push(migration.version);
+        }
+    }
+    Ok(done)
+}
+
+fn down_one(tx: &mut dyn Tx, migration: &Migration) -> Result<bool> {
+    tx.run(Call::one(&LOCK, vec![]))?;
+    tx.run(Call::one(&CREATE, vec![]))?;
+    let applied = read_applied(tx)?;
+    check(&applied, tx.dialect())?;
+    refuse_newer(&applied)?;
+    if !applied.iter().any(|a| a.version == migration.version) {
+        return Ok(false);
+    }
+    let text = migration.down(tx.dialect());
+    tx.script(text)?;
+    tx.run(Call::one(&FORGET, vec![migration.version.into()]))?;
+    Ok(true)
+}
+
+/// What the database has.
+pub async fn status(store: &Store) -> Result<Status> {
+    let applied = store
+        .read("migrate_status", |tx| {
+            let exists = tx.run(Call::one(&EXISTS, vec![]))?;
+            if exists.first().is_some_and(|row| row.bool(0).unwrap_or(false)) {
+                read_applied(tx)
+            } else {
+                Ok(Vec::new())
+            }
+        })
+        .await?;
+    let has = |version| applied.iter().any(|a: &Applied| a.version == version);
+    let missing = MIGRATIONS.iter().map(|m| m.version).filter(|&v| !has(v)).collect();
+    Ok(Status { applied, missing })
+}
+
+/// Refuses to serve on a schema that this program does not fit: too old, changed under our feet,
+/// or with a breaking migration that this program does not know. Nodes repeat it while they run.
+pub async fn require_current(store: &Store) -> Result<()> {
+    let status = status(store).await?;
+    check(&status.applied, store.dialect())?;
+    if status.missing.is_empty() {
+        return Ok(());
+    }
+    let found = status.applied.last().map_or(0, |a| a.version);
+    Err(Error::OlderSchema { found, needed: newest() })
+}
+
+fn check(applied: &[Applied], dialect: Dialect) -> Result<()> {
+    for a in applied {
+        match MIGRATIONS.iter().find(|m| m.version == a.version) {
+            None if a.breaking => {
+                return Err(Error::NewerSchema { found: a.version, known: newest() });
+            }
+            None => {}
+            Some(m) if m.checksum(dialect) != a.checksum => {
+                return Err(Error::Foreign(format!(
+                    "migration {} ({}) in the database is not the one in this program: the \
+                     database was made by another build; use that build, or restore a backup",
+                    a.version, a.name
+                )));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// A schema with steps that this program does not know may be served, but not changed.
+fn refuse_newer(applied: &[Applied]) -> Result<()> {
+    match applied.last() {
+        Some(last) if last.version > newest() => {
+            Err(Error::NewerSchema { found: last.version, known: newest() })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn read_applied(tx: &mut dyn Tx) -> Result<Vec<Applied>> {
+    let rows = tx.run(Call::one(&APPLIED, vec![]))?;
+    rows.iter()
+        .map(|row| {
+            Ok(Applied {
+                version: row.int(0)?,
+                name: row.text(1)?.to_owned(),
+                breaking: row.bool(2)?,
+                checksum: row.text(3)?.to_owned(),
+                applied_at: row.time(4)?,
+            })
+        })
+        .collect()
+}

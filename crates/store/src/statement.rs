@@ -1,0 +1,208 @@
+//! SQL statements: one a file under `sql/`, named by its path, in one or two dialects.
+//!
+//! What the domain knows is filled in, so that no SQL file repeats it: `{from:complete}` becomes
+//! the quoted list of the states from which the machine permits `complete`, `{held}` the held
+//! states, `{lease_ms}` the profiles' lease lengths, `{task_columns}` the columns of a task.
+//! A file that serves both databases is written for PostgreSQL; SQLite gets it without casts.
+
+use std::sync::OnceLock;
+use windlass_domain::profile::{FirstLease, PROFILES};
+use windlass_domain::state::{Event, State};
+use windlass_domain::transition;
+
+/// Which database speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// The embedded database.
+    Sqlite,
+    /// The shared database.
+    Postgres,
+}
+
+/// A statement that both databases understand, each in its dialect.
+pub struct Statement {
+    /// Its path under `sql/`, such as `task/claim`.
+    pub name: &'static str,
+    sqlite: &'static str,
+    postgres: &'static str,
+    expanded: [OnceLock<String>; 2],
+}
+
+impl Statement {
+    /// Used by [`statement!`](crate::statement!).
+    pub const fn new(name: &'static str, sqlite: &'static str, postgres: &'static str) -> Self {
+        Statement { name, sqlite, postgres, expanded: [OnceLock::new(), OnceLock::new()] }
+    }
+
+    /// The text for one database, everything filled in.
+    pub fn text(&self, dialect: Dialect) -> &str {
+        let (slot, text) = match dialect {
+            Dialect::Sqlite => (0, self.sqlite),
+            Dialect::Postgres => (1, self.postgres),
+        };
+        self.expanded[slot].get_or_init(|| expand(text, dialect))
+    }
+}
+
+/// Declares a statement. `statement!(CLAIM, "task/claim")` reads `sql/task/claim.sqlite.sql` and
+/// `sql/task/claim.postgres.sql`; `statement!(shared SHOW, "task/show")` reads `sql/task/show.sql`
+/// for both.
+#[macro_export]
+macro_rules! statement {
+    ($name:ident, $path:literal) => {
+        static $name: $crate::statement::Statement = $crate::statement::Statement::new(
+            $path,
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/", $path, ".sqlite.sql")),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/", $path, ".postgres.sql")),
+        );
+    };
+    (shared $name:ident, $path:literal) => {
+        static $name: $crate::statement::Statement = $crate::statement::Statement::new(
+            $path,
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/", $path, ".sql")),
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/", $path, ".sql")),
+        );
+    };
+}
+
+/// What `decide` needs, in the order in which `task::row::snapshot` reads it.
+pub const SNAPSHOT_COLUMNS: &str = "\
+st.id, st.profile, st.queue, s.priority, s.backoff, st.max_retries, st.status, st.ready, \
+st.order_key, st.run_at, st.deadline_at, st.attempt, st.retry_count, st.release_count, \
+st.lease_id, st.lease_expires_at, st.claim_id, st.claimed_by, st.claimed_at, \
+st.last_heartbeat_at, st.approval_id, st.result, st.error, st.created_at, st.started_at, \
+st.entered_at, st.updated_at, st.change_id";
+
+/// What users see of a task, in the order in which `task::row::task` reads it.
+pub const TASK_COLUMNS: &str = "\
+s.id, s.profile, s.name, s.queue, st.status, s.payload, st.result, st.error, p.checkpoint, \
+p.progress, s.priority, s.tags, s.agent, s.venture, s.portfolio, s.stage, s.owner, s.caller, \
+s.callee, s.pool, s.llm, s.model, s.tier, s.parent_id, s.replay_of, s.correlation_id, \
+s.idempotency_key, st.attempt, st.retry_count, st.max_retries, st.release_count, st.run_at, \
+st.deadline_at, st.claimed_by, st.claimed_at, st.lease_expires_at, st.last_heartbeat_at, \
+st.stream_started_at, s.created_at, st.started_at, st.updated_at, st.finished_at";
+
+/// Fills in what the domain knows.
+pub fn expand(text: &str, dialect: Dialect) -> String {
+    let mut out = text.to_owned();
+    for &event in Event::ALL {
+        let key = format!("{{from:{event}}}");
+        if out.contains(&key) {
+            out = out.replace(&key, &quoted(transition::sources(event)));
+        }
+    }
+    let states = |keep: fn(&State) -> bool| quoted(State::ALL.iter().copied().filter(keep));
+    for (key, value) in [
+        ("{terminal}", states(|s| s.is_terminal())),
+        ("{living}", states(|s| !s.is_terminal())),
+        ("{held}", states(|s| s.is_held())),
+        ("{claimable}", states(|s| s.is_claimable())),
+        ("{lease_ms}", lease_ms()),
+        ("{free_pass}", free_pass()),
+        ("{snapshot_columns}", SNAPSHOT_COLUMNS.to_owned()),
+        ("{task_columns}", TASK_COLUMNS.to_owned()),
+    ] {
+        out = out.replace(key, &value);
+    }
+    match dialect {
+        Dialect::Postgres => out,
+        Dialect::Sqlite => without_lists(&without_casts(&out)),
+    }
+}
+
+fn quoted(states: impl IntoIterator<Item = State>) -> String {
+    let names: Vec<_> = states.into_iter().map(|s| format!("'{s}'")).collect();
+    names.join(", ")
+}
+
+/// The lease length of the row's profile, unless the session asked for its own.
+fn lease_ms() -> String {
+    let mut out = "CASE profile".to_owned();
+    for rules in &PROFILES {
+        out += &format!(" WHEN '{}' THEN {}", rules.profile, rules.lease_ms);
+    }
+    out + " END"
+}
+
+/// The profiles whose lease runs only from the first heartbeat.
+fn free_pass() -> String {
+    let names: Vec<_> = PROFILES
+        .iter()
+        .filter(|r| r.first_lease == FirstLease::UntilFirstBeat)
+        .map(|r| format!("'{}'", r.profile))
+        .collect();
+    names.join(", ")
+}
+
+/// Drops `::type` and `::type[]`. SQLite would read them as part of the parameter's name.
+fn without_casts(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("::") {
+        out.push_str(&rest[..at]);
+        let cast = &rest[at + 2..];
+        let end = cast.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(cast.len());
+        rest = cast[end..].strip_prefix("[]").unwrap_or(&cast[end..]);
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Turns `a IN ('x', 'y', 'z')` into `(a = 'x' OR a = 'y' OR a = 'z')`. SQLite makes a temporary
+/// table of a list of three or more constants, at every execution. The migrations are written the
+/// same way, because SQLite matches the conditions of partial indexes by their text.
+pub fn without_lists(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(" IN (") {
+        let after = &rest[at + 5..];
+        let Some(end) = after.find(')') else { break };
+        let constants: Vec<&str> = after[..end].split(',').map(str::trim).collect();
+        let all_quoted =
+            constants.iter().all(|c| c.len() > 1 && c.starts_with('\'') && c.ends_with('\''));
+        if !all_quoted || constants.len() < 3 {
+            out.push_str(&rest[..at + 5]);
+            rest = after;
+            continue;
+        }
+        let head = &rest[..at];
+        let (head, equals, or) = match head.strip_suffix(" NOT") {
+            Some(head) => (head, "<>", " AND "),
+            None => (head, "=", " OR "),
+        };
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+        let name_at = head.rfind(|c| !is_name(c)).map_or(0, |i| i + 1);
+        let name = &head[name_at..];
+        let terms: Vec<_> = constants.iter().map(|c| format!("{name} {equals} {c}")).collect();
+        out.push_str(&head[..name_at]);
+        out.push_str(&format!("({})", terms.join(or)));
+        rest = &after[end + 1..];
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lists_of_constants_become_alternatives_for_sqlite() {
+        let text = "x AND st.a NOT IN ('p', 'q', 'r') OR b IN ('p', 'q') OR c IN (SELECT 1)";
+        let wanted = "x AND (st.a <> 'p' AND st.a <> 'q' AND st.a <> 'r') \
+                      OR b IN ('p', 'q') OR c IN (SELECT 1)";
+        assert_eq!(without_lists(text), wanted);
+    }
+
+    #[test]
+    fn a_guard_lists_the_states_that_the_machine_permits() {
+        let text = expand("status IN ({from:complete})", Dialect::Postgres);
+        assert_eq!(text, "status IN ('claimed', 'running')");
+    }
+
+    #[test]
+    fn sqlite_gets_no_casts() {
+        let text = expand("id = $1::uuid AND t = ANY ($2::text[]) AND c", Dialect::Sqlite);
+        assert_eq!(text, "id = $1 AND t = ANY ($2) AND c");
+    }
+}

@@ -1,0 +1,115 @@
+//! The handle to a database: named transactions, run on the threads that own its connections.
+//!
+//! Invariant: an `Ok` from [`Store::write`] means committed and synced. Retries, naming, panics
+//! and ambiguous commits are handled behind this seam, once, not by repositories.
+
+use crate::error::{Error, Result};
+use crate::statement::Dialect;
+use crate::tx::Tx;
+use std::sync::{Arc, Mutex};
+use tokio::sync::oneshot;
+
+/// Which of a database's connections runs a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// Ordinary writes.
+    Write,
+    /// Heartbeats and session renewal: a connection of their own, so that a saturated write lane
+    /// cannot cause a storm of lost leases.
+    Heartbeat,
+    /// Reads. They see one snapshot and must be short.
+    Read,
+}
+
+/// A transaction's body as the adapters see it.
+pub type Body = Box<dyn FnMut(&mut dyn Tx) -> Result<()> + Send>;
+
+/// A transaction that waits for a connection.
+pub struct Job {
+    /// For logs, metrics and errors.
+    pub name: &'static str,
+    /// Which connection may run it.
+    pub lane: Lane,
+    /// May be run more than once; only the last run counts.
+    pub body: Body,
+    /// Told once: `Ok` after COMMIT was acknowledged by the database.
+    pub done: Box<dyn FnOnce(Result<()>) + Send>,
+}
+
+/// A database: takes jobs, runs each in a transaction, answers. One implementation an engine.
+pub trait Database: Send + Sync {
+    /// Which dialect it speaks.
+    fn dialect(&self) -> Dialect;
+    /// Queues a job. Never blocks; when the queue is full the job is told `Busy` at once.
+    fn submit(&self, job: Job);
+    /// Stops taking jobs, finishes those that are queued, closes the connections.
+    fn close(&self);
+}
+
+/// A cheap handle to an open database.
+#[derive(Clone)]
+pub struct Store {
+    database: Arc<dyn Database>,
+}
+
+impl Store {
+    /// A store over an open database.
+    pub fn new(database: Arc<dyn Database>) -> Store {
+        Store { database }
+    }
+
+    /// Which dialect the database speaks.
+    pub fn dialect(&self) -> Dialect {
+        self.database.dialect()
+    }
+
+    /// Runs `body` in a read-write transaction and commits it.
+    pub async fn write<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        body: impl FnMut(&mut dyn Tx) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.run(Lane::Write, name, body).await
+    }
+
+    /// Runs `body` in a read-only transaction.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        body: impl FnMut(&mut dyn Tx) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.run(Lane::Read, name, body).await
+    }
+
+    /// Runs `body` on the given lane.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        lane: Lane,
+        name: &'static str,
+        mut body: impl FnMut(&mut dyn Tx) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let slot = Arc::new(Mutex::new(None));
+        let (done, answer) = oneshot::channel();
+        let filled = Arc::clone(&slot);
+        self.database.submit(Job {
+            name,
+            lane,
+            body: Box::new(move |tx| {
+                let value = body(tx)?;
+                *filled.lock().unwrap_or_else(|e| e.into_inner()) = Some(value);
+                Ok(())
+            }),
+            // The caller may have gone away; its transaction stands all the same.
+            done: Box::new(move |result| drop(done.send(result))),
+        });
+        let lost = || Error::Internal { operation: name.into(), detail: "no answer".into() };
+        answer.await.map_err(|_| lost())??;
+        let value = slot.lock().unwrap_or_else(|e| e.into_inner()).take();
+        value.ok_or_else(lost)
+    }
+
+    /// Finishes what is queued and closes the connections.
+    pub fn close(&self) {
+        self.database.close();
+    }
+}

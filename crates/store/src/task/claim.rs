@@ -1,0 +1,261 @@
+//! Claiming: ripen what is due, take what is ready, answer with what was taken, in one transaction
+//! and on PostgreSQL in one round trip.
+
+use super::Tasks;
+use super::floor::{Begun, Lane, NONE};
+use super::row::{Task, task};
+use crate::error::Result;
+use crate::statement;
+use crate::statement::Dialect;
+use crate::tx::{Call, Tx};
+use crate::value::{Row, Value};
+use uuid::Uuid;
+use windlass_domain::id::{ClaimId, LeaseId};
+use windlass_domain::profile::Profile;
+use windlass_domain::time::Timestamp;
+
+statement!(RIPEN, "task/ripen");
+statement!(CLAIM, "task/claim");
+statement!(shared ASSIGNED, "task/assigned");
+statement!(shared COUNT_CLAIMED, "task/count_claimed");
+
+/// All of the above.
+pub(super) static STATEMENTS: &[&crate::statement::Statement] =
+    &[&RIPEN, &CLAIM, &ASSIGNED, &COUNT_CLAIMED];
+
+/// How many due tasks one claim ripens: enough to keep up, few enough to stay short.
+const RIPEN_LIMIT: i64 = 1_000;
+
+/// A worker asks for work.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// The call: repeating it returns what it already gave.
+    pub claim: ClaimId,
+    /// Who asks; becomes `claimed_by` and the actor in the history.
+    pub session: String,
+    /// From which queues; the first one first.
+    pub queues: Vec<String>,
+    /// Which kinds of work.
+    pub profiles: Vec<Profile>,
+    /// At most so many tasks; 1,000 at most.
+    pub max: usize,
+    /// The session's own lease length; the profile's if `None`.
+    pub lease_ms: Option<i64>,
+    /// Whether work begins at once, so that no call to start is needed.
+    pub start: bool,
+}
+
+/// A task in a worker's hands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Assignment {
+    /// The task.
+    pub task: Task,
+    /// The holder's right; given here and never shown again.
+    pub lease_id: LeaseId,
+    /// The attempt that begins, from 1.
+    pub attempt: i32,
+    /// Until when, unless a heartbeat renews it; `None` before a delegation's first beat.
+    pub lease_expires_at: Option<Timestamp>,
+}
+
+/// The ids that one try of a claim gives out.
+struct Fresh {
+    leases: Vec<Uuid>,
+    changes: Vec<Uuid>,
+}
+
+impl Fresh {
+    fn new(max: usize) -> Fresh {
+        // A lease is a secret of its holder, so it must not be guessed; a change only has to be
+        // unique.
+        Fresh {
+            leases: (0..max).map(|_| Uuid::new_v4()).collect(),
+            changes: (0..max).map(|_| Uuid::now_v7()).collect(),
+        }
+    }
+}
+
+/// What one try of a claim did.
+struct Taken {
+    assignments: Vec<Assignment>,
+    /// The lowest key taken in each lane.
+    lowest: Vec<Option<i64>>,
+    ripened: Vec<(String, Profile, i64)>,
+}
+
+impl Tasks {
+    /// Takes ready tasks, at most `max`. An empty answer means that none was ready.
+    pub async fn claim(&self, claim: Claim) -> Result<Vec<Assignment>> {
+        let max = claim.max.min(1_000);
+        if max == 0 {
+            return Ok(Vec::new());
+        }
+        let lanes: Vec<Lane> = (claim.queues.iter())
+            .flat_map(|queue| claim.profiles.iter().map(|&p| (queue.clone(), p)))
+            .filter(|(_, profile)| *profile != Profile::Ledger)
+            .collect();
+        let begun = self.floor.begin(&lanes);
+        let floors = &begun.floors;
+        let ripen = self.floor.is_time_to_ripen();
+        let taken = self.claim_from(&claim, max, &lanes, floors, ripen).await?;
+        let everything = ripen && floors.iter().all(|&f| f == NONE);
+        if taken.assignments.len() >= max || everything {
+            return Ok(self.settle(taken, &begun, &lanes, floors, max));
+        }
+        // Short: something may lie below the floor, or be due.
+        let everything = vec![NONE; lanes.len()];
+        let ripened = taken.ripened;
+        let mut taken = self.claim_from(&claim, max, &lanes, &everything, true).await?;
+        taken.ripened.extend(ripened);
+        Ok(self.settle(taken, &begun, &lanes, &everything, max))
+    }
+
+    fn settle(
+        &self,
+        taken: Taken,
+        begun: &Begun,
+        lanes: &[Lane],
+        began: &[i64],
+        max: usize,
+    ) -> Vec<Assignment> {
+        let full = taken.assignments.len() >= max;
+        for ((lane, lowest), &began) in lanes.iter().zip(taken.lowest).zip(began) {
+            match lowest {
+                Some(lowest) if full => self.floor.raise(begun, lane, began, lowest),
+                _ if !full => self.floor.reset(&lane.0, lane.1),
+                _ => {}
+            }
+        }
+        for (queue, profile, order_key) in taken.ripened {
+            self.floor.lower_to(&queue, profile, order_key);
+        }
+        taken.assignments
+    }
+
+    async fn claim_from(
+        &self,
+        claim: &Claim,
+        max: usize,
+        lanes: &[Lane],
+        floors: &[i64],
+        ripen: bool,
+    ) -> Result<Taken> {
+        let (claim, lanes, floors) = (claim.clone(), lanes.to_vec(), floors.to_vec());
+        let body = move |tx: &mut dyn Tx| {
+            // Fresh on every try, unlike other ids: the claim's id says what an earlier try took,
+            // and a lease that may have been given out must not be given out again.
+            let fresh = Fresh::new(max);
+            // A test's clock may jump between two claims.
+            let ripen = ripen || tx.fixed_now().is_some();
+            match tx.dialect() {
+                Dialect::Postgres => {
+                    claim_postgres(tx, &claim, max, &lanes, &floors, &fresh, ripen)
+                }
+                Dialect::Sqlite => claim_sqlite(tx, &claim, max, &lanes, &fresh),
+            }
+        };
+        self.store.write("claim", body).await
+    }
+}
+
+/// Everything in one flight: each lane's statement counts what the ones before it took.
+fn claim_postgres(
+    tx: &mut dyn Tx,
+    claim: &Claim,
+    max: usize,
+    lanes: &[Lane],
+    floors: &[i64],
+    fresh: &Fresh,
+    ripen_first: bool,
+) -> Result<Taken> {
+    let mut calls = Vec::with_capacity(lanes.len() + 2);
+    if ripen_first {
+        calls.push(ripen(tx));
+    }
+    for (lane, &floor) in lanes.iter().zip(floors) {
+        let mut shared = lane_values(tx, claim, lane, max, floor);
+        shared.push(Value::UuidList(fresh.leases.clone()));
+        shared.push(Value::UuidList(fresh.changes.clone()));
+        calls.push(Call::one(&CLAIM, shared));
+    }
+    calls.push(assigned(claim));
+    let mut rows = tx.run_and_commit(calls)?;
+    let assignments = assignments(&rows.pop().unwrap_or_default())?;
+    let mut rows = rows.into_iter();
+    let ripened = match ripen_first {
+        true => ripened(&rows.next().unwrap_or_default())?,
+        false => Vec::new(),
+    };
+    let lowest = rows.map(|lane| lowest(&lane)).collect::<Result<_>>()?;
+    Ok(Taken { assignments, lowest, ripened })
+}
+
+/// One writer and no round trips: lane by lane, until there is enough. No floor either: SQLite
+/// leaves no dead entries in an index.
+fn claim_sqlite(
+    tx: &mut dyn Tx,
+    claim: &Claim,
+    max: usize,
+    lanes: &[Lane],
+    fresh: &Fresh,
+) -> Result<Taken> {
+    let call = ripen(tx);
+    let ripened = ripened(&tx.run(call)?)?;
+    let earlier = vec![claim.session.as_str().into(), claim.claim.0.into()];
+    let earlier = tx.run(Call::one(&COUNT_CLAIMED, earlier))?;
+    let mut count = earlier.first().map_or(Ok(0), |row| row.int(0))? as usize;
+    for lane in lanes {
+        let free = count.min(max)..max;
+        let items = free.map(|i| vec![fresh.leases[i].into(), fresh.changes[i].into()]).collect();
+        let mut call = Call::each(&CLAIM, lane_values(tx, claim, lane, max, NONE), items);
+        call.stop_when_empty = true;
+        count += tx.run(call)?.len();
+    }
+    let assignments = assignments(&tx.run(assigned(claim))?)?;
+    Ok(Taken { assignments, lowest: vec![None; lanes.len()], ripened })
+}
+
+fn ripen<'a>(tx: &dyn Tx) -> Call<'a> {
+    Call::one(&RIPEN, vec![tx.fixed_now().into(), RIPEN_LIMIT.into()])
+}
+
+fn assigned<'a>(claim: &Claim) -> Call<'a> {
+    Call::one(&ASSIGNED, vec![claim.session.as_str().into(), claim.claim.0.into()])
+}
+
+/// `$1 … $9` of the claim statement.
+fn lane_values(tx: &dyn Tx, claim: &Claim, lane: &Lane, max: usize, floor: i64) -> Vec<Value> {
+    vec![
+        tx.fixed_now().into(),
+        lane.0.as_str().into(),
+        lane.1.as_str().into(),
+        Value::Int(max as i64),
+        floor.into(),
+        claim.session.as_str().into(),
+        claim.claim.0.into(),
+        claim.lease_ms.into(),
+        claim.start.into(),
+    ]
+}
+
+fn lowest(rows: &[Row]) -> Result<Option<i64>> {
+    let keys = rows.iter().map(|row| row.int(0)).collect::<Result<Vec<_>>>()?;
+    Ok(keys.into_iter().min())
+}
+
+fn ripened(rows: &[Row]) -> Result<Vec<(String, Profile, i64)>> {
+    rows.iter().map(|row| Ok((row.text(0)?.to_owned(), row.named(1)?, row.int(2)?))).collect()
+}
+
+fn assignments(rows: &[Row]) -> Result<Vec<Assignment>> {
+    rows.iter()
+        .map(|row| {
+            Ok(Assignment {
+                lease_id: LeaseId(row.uuid(0)?),
+                attempt: row.int32(1)?,
+                lease_expires_at: row.maybe(2, |r, i| r.time(i))?,
+                task: task(row, 3)?,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,280 @@
+//! The cold path: load, decide, save, in one transaction.
+//!
+//! Also the second look of the hot operations: an item whose guard did not hold comes here to
+//! learn why, and is carried out if a racing change has made it possible meanwhile.
+
+use super::floor::ClaimFloor;
+use super::row;
+use crate::error::{Error, Result};
+use crate::group::{Bounds, Group, Outcome};
+use crate::statement;
+use crate::store::{Lane, Store};
+use crate::tx::{Call, Tx};
+use crate::value::Value;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use uuid::Uuid;
+use windlass_domain::command::Command;
+use windlass_domain::decide::{Change, Decision, decide};
+use windlass_domain::id::{ChangeId, TaskId};
+use windlass_domain::profile::Profile;
+use windlass_domain::refusal::Refusal;
+use windlass_domain::snapshot::Snapshot;
+use windlass_domain::state::State;
+use windlass_domain::time::Timestamp;
+
+statement!(LOAD, "task/load");
+statement!(SAVE, "task/save");
+statement!(shared OPEN_APPROVAL, "approval/open");
+
+/// All of the above.
+pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&LOAD, &SAVE, &OPEN_APPROVAL];
+
+/// One command for one task, with who asks and why.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// Which task.
+    pub task: TaskId,
+    /// What.
+    pub command: Command,
+    /// Who, for the history.
+    pub actor: String,
+    /// Why, for the history.
+    pub reason: Option<String>,
+    /// The id of the history row, made before the first try.
+    pub change: ChangeId,
+}
+
+impl Ask {
+    /// A command with a fresh change id.
+    pub fn new(task: TaskId, command: Command, actor: impl Into<String>) -> Ask {
+        let change = ChangeId(Uuid::now_v7());
+        Ask { task, command, actor: actor.into(), reason: None, change }
+    }
+}
+
+/// A task that is back in line: its queue, its profile, its place.
+pub(super) type Queued = (String, Profile, i64);
+
+/// Where the task went back in line, if it did.
+pub(super) fn queued(after: &Snapshot) -> Option<Queued> {
+    let back = after.status.is_claimable();
+    back.then(|| (after.queue.clone(), after.profile, after.order_key))
+}
+
+/// Concurrent commands share a transaction.
+pub(super) fn group(store: Store, floor: Arc<ClaimFloor>, bounds: Bounds) -> Group<Ask, State> {
+    Group::new(
+        "ask",
+        bounds,
+        |_| 1024,
+        move |asks| {
+            let (store, floor) = (store.clone(), Arc::clone(&floor));
+            async move { ask(&store, Some(&floor), Lane::Write, "ask", asks).await }
+        },
+    )
+}
+
+/// Runs the commands in one transaction: each is decided and gives its own outcome. If the data
+/// of one makes the database refuse, they are tried again in halves until it stands alone.
+pub(super) async fn ask(
+    store: &Store,
+    floor: Option<&ClaimFloor>,
+    lane: Lane,
+    name: &'static str,
+    asks: Vec<Ask>,
+) -> Vec<Outcome<State>> {
+    let mut outcomes = Vec::with_capacity(asks.len());
+    let mut batches = vec![asks];
+    while let Some(batch) = batches.pop() {
+        if batch.is_empty() {
+            continue;
+        }
+        let body = batch.clone();
+        match store.run(lane, name, move |tx| run(tx, &body)).await {
+            Ok(answered) => {
+                for (queue, profile, order_key) in answered.queued {
+                    if let Some(floor) = floor {
+                        floor.lower_to(&queue, profile, order_key);
+                    }
+                }
+                outcomes.extend(answered.outcomes.into_iter().map(|o| o.map_err(Into::into)));
+            }
+            Err(error) if error.is_about_data() && batch.len() > 1 => {
+                let mut first = batch;
+                let second = first.split_off(first.len() / 2);
+                batches.push(second);
+                batches.push(first);
+            }
+            Err(error) => outcomes.extend(batch.iter().map(|_| Err(error.clone().into()))),
+        }
+    }
+    outcomes
+}
+
+/// A group that gave no outcome: a defect of ours.
+pub(super) fn no_answer() -> Error {
+    Error::Internal { operation: "ask".into(), detail: "no outcome".into() }
+}
+
+struct Answered {
+    outcomes: Vec<Result<State, Refusal>>,
+    queued: Vec<Queued>,
+}
+
+fn run(tx: &mut dyn Tx, asks: &[Ask]) -> Result<Answered> {
+    let mut ids: Vec<Uuid> = asks.iter().map(|a| a.task.0).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let rows = tx.run(Call::one(&LOAD, vec![Value::UuidList(ids)]))?;
+    let mut tasks = BTreeMap::new();
+    for row in &rows {
+        let (snapshot, change) = row::snapshot(row)?;
+        tasks.insert(snapshot.id, (snapshot, change));
+    }
+    let mut work = Work { now: tx.now()?, unsaved: Vec::new(), touched: HashSet::new() };
+    let mut outcomes = Vec::with_capacity(asks.len());
+    for ask in asks {
+        outcomes.push(match tasks.get_mut(&ask.task) {
+            None => Err(Refusal::UnknownTask),
+            Some((task, last)) => work.run_one(tx, ask, task, last)?,
+        });
+    }
+    work.flush(tx)?;
+    let queued = tasks.values().filter_map(|(task, _)| queued(task)).collect();
+    Ok(Answered { outcomes, queued })
+}
+
+/// What was decided and is not written yet: one statement writes it all.
+struct Work {
+    now: Timestamp,
+    unsaved: Vec<Saved>,
+    touched: HashSet<TaskId>,
+}
+
+impl Work {
+    fn run_one(
+        &mut self,
+        tx: &mut dyn Tx,
+        ask: &Ask,
+        task: &mut Snapshot,
+        last: &mut ChangeId,
+    ) -> Result<Result<State, Refusal>> {
+        if *last == ask.change {
+            // An earlier try of this very call was committed, but its answer was lost.
+            return Ok(Ok(task.status));
+        }
+        if self.touched.contains(&ask.task) {
+            // Two commands for one task in one batch follow each other.
+            self.flush(tx)?;
+        }
+        let after = match decide(task, &ask.command, self.now) {
+            Ok(Decision::Nothing) => return Ok(Ok(task.status)),
+            Ok(Decision::Touch(after)) => {
+                self.unsaved.push(Saved::touch(&after, ask));
+                *after
+            }
+            Ok(Decision::Change(change)) => {
+                self.open_approval(tx, ask)?;
+                self.unsaved.push(Saved::change(&change, ask));
+                change.after
+            }
+            Err(refusal) => return super::finish::repeated(tx, ask, task, refusal),
+        };
+        self.touched.insert(ask.task);
+        (*task, *last) = (after, ask.change);
+        Ok(Ok(task.status))
+    }
+
+    /// A task that asks brings its question along; the database wants to see it first.
+    fn open_approval(&self, tx: &mut dyn Tx, ask: &Ask) -> Result<()> {
+        let Command::AskApproval { approval_id, gate, expires_ms, .. } = &ask.command else {
+            return Ok(());
+        };
+        let params = vec![
+            approval_id.0.into(),
+            ask.task.0.into(),
+            gate.as_str().into(),
+            expires_ms.map(|ms| self.now.plus_ms(ms)).into(),
+            self.now.into(),
+        ];
+        tx.run(Call::one(&OPEN_APPROVAL, params)).map(drop)
+    }
+
+    fn flush(&mut self, tx: &mut dyn Tx) -> Result<()> {
+        self.touched.clear();
+        let unsaved = std::mem::take(&mut self.unsaved);
+        if unsaved.is_empty() { Ok(()) } else { save(tx, unsaved) }
+    }
+}
+
+/// One row for `task/save`.
+pub(super) struct Saved(Vec<Value>);
+
+impl Saved {
+    /// A transition.
+    pub(super) fn change(change: &Change, ask: &Ask) -> Saved {
+        Saved::row(
+            &change.after,
+            change.event.as_str(),
+            ask,
+            change.lease_id.map(|l| l.0),
+            change.metadata.as_ref().map_or(Value::Null, row::typed),
+        )
+    }
+
+    /// A renewed lease or a later beat; the history does not hear of it.
+    fn touch(after: &Snapshot, ask: &Ask) -> Saved {
+        Saved::row(after, ask.command.event().as_str(), ask, None, Value::Null)
+    }
+
+    fn row(
+        after: &Snapshot,
+        event: &str,
+        ask: &Ask,
+        lease: Option<Uuid>,
+        metadata: Value,
+    ) -> Saved {
+        Saved(vec![
+            after.id.0.into(),
+            after.status.as_str().into(),
+            event.into(),
+            ask.change.0.into(),
+            ask.actor.as_str().into(),
+            ask.reason.clone().into(),
+            lease.into(),
+            metadata,
+            after.ready.into(),
+            after.order_key.into(),
+            after.run_at.into(),
+            after.deadline_at.into(),
+            after.attempt.into(),
+            after.retry_count.into(),
+            after.release_count.into(),
+            after.lease_id.map(|l| l.0).into(),
+            after.lease_expires_at.into(),
+            after.claim_id.map(|c| c.0).into(),
+            after.claimed_by.clone().into(),
+            after.claimed_at.into(),
+            after.last_heartbeat_at.into(),
+            after.approval_id.map(|a| a.0).into(),
+            after.result.clone().map_or(Value::Null, Value::Json),
+            after.error.as_ref().map_or(Value::Null, row::typed),
+            after.started_at.into(),
+            after.entered_at.into(),
+            after.updated_at.into(),
+        ])
+    }
+}
+
+/// Writes decided rows; every one of them must be there, because they are locked.
+pub(super) fn save(tx: &mut dyn Tx, rows: Vec<Saved>) -> Result<()> {
+    let expected = rows.len();
+    let items = rows.into_iter().map(|r| r.0).collect();
+    let saved = tx.run(Call::each(&SAVE, vec![], items))?;
+    if saved.len() == expected {
+        return Ok(());
+    }
+    let detail = format!("saved {} of {expected} locked rows", saved.len());
+    Err(Error::Internal { operation: "task/save".into(), detail })
+}

@@ -1,0 +1,72 @@
+//! Counts for a dashboard. They read the small indexes of what is alive, the tally of what ended,
+//! and the end of the history since the tally was last folded; nothing scans finished tasks.
+
+use super::Tasks;
+use crate::error::Result;
+use crate::statement;
+use crate::tx::{Call, Tx};
+use std::collections::BTreeMap;
+use windlass_domain::profile::Profile;
+use windlass_domain::state::State;
+
+statement!(shared COUNT_READY, "task/count_ready");
+statement!(shared COUNT_WAITING, "task/count_waiting");
+statement!(shared COUNT_DUE, "task/count_due");
+statement!(shared COUNT_HELD, "task/count_held");
+statement!(shared COUNT_PARKED, "task/count_parked");
+statement!(COUNT_ENDED, "task/count_ended");
+statement!(FOLD_TALLY, "task/fold_tally");
+statement!(MOVE_TALLY, "task/move_tally");
+
+/// All of the above.
+pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[
+    &COUNT_READY,
+    &COUNT_WAITING,
+    &COUNT_DUE,
+    &COUNT_HELD,
+    &COUNT_PARKED,
+    &COUNT_ENDED,
+    &FOLD_TALLY,
+    &MOVE_TALLY,
+];
+
+/// How many tasks there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// By state; ended tasks are counted from the beginning, also those that retention removed.
+    /// Ledger delegations that are pending are not in line and not counted.
+    pub by_status: BTreeMap<State, i64>,
+    /// What could be claimed now, by queue and profile.
+    pub ready: Vec<(String, Profile, i64)>,
+}
+
+impl Tasks {
+    /// How many tasks there are, by state and by lane.
+    pub async fn counts(&self) -> Result<Counts> {
+        self.store.read("counts", counts).await
+    }
+
+    /// Adds to the tally what ended since the last call; a duty calls it now and then.
+    pub async fn fold_tally(&self) -> Result<()> {
+        let fold = |tx: &mut dyn Tx| {
+            tx.run(Call::one(&FOLD_TALLY, vec![]))?;
+            tx.run(Call::one(&MOVE_TALLY, vec![])).map(drop)
+        };
+        self.store.write("fold_tally", fold).await
+    }
+}
+
+fn counts(tx: &mut dyn Tx) -> Result<Counts> {
+    let mut counts = Counts::default();
+    for statement in [&COUNT_READY, &COUNT_DUE, &COUNT_HELD, &COUNT_PARKED, &COUNT_ENDED] {
+        for row in tx.run(Call::one(statement, vec![]))? {
+            *counts.by_status.entry(row.named(0)?).or_default() += row.int(1)?;
+        }
+    }
+    for row in tx.run(Call::one(&COUNT_WAITING, vec![]))? {
+        counts.ready.push((row.text(0)?.to_owned(), row.named(1)?, row.int(2)?));
+    }
+    counts.by_status.retain(|_, count| *count != 0);
+    counts.ready.sort();
+    Ok(counts)
+}

@@ -1,0 +1,97 @@
+//! Tasks: every way in which a task's state is written or read.
+//!
+//! Hot operations (submit, claim, start, heartbeat, complete) are one guarded statement over many
+//! items; an item whose guard did not hold is looked at again by the cold path, which says why.
+//! Cold operations load, decide, save. There are no other writers of a task's state.
+
+mod claim;
+mod cold;
+mod count;
+mod finish;
+mod floor;
+mod hold;
+mod hot;
+mod list;
+mod retention;
+mod row;
+mod show;
+mod submit;
+mod sweep;
+
+pub use claim::{Assignment, Claim};
+pub use cold::Ask;
+pub use count::Counts;
+pub use finish::{Finish, Finishing};
+pub use hold::{Beat, Beaten, Start};
+pub use list::{Cursor, Filter, Order, Page};
+pub use row::{Failure, History, Task};
+pub use show::Position;
+pub use submit::Submitted;
+pub use sweep::SweepReport;
+
+use crate::group::{Bounds, Group};
+use crate::statement::{Dialect, Statement};
+use crate::store::Store;
+use floor::ClaimFloor;
+use std::sync::Arc;
+use windlass_domain::state::State;
+use windlass_domain::task::NewTask;
+
+/// Every statement about tasks; tests look at their plans.
+pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
+    let fixed = [
+        submit::STATEMENTS,
+        claim::STATEMENTS,
+        hold::STATEMENTS,
+        finish::STATEMENTS,
+        cold::STATEMENTS,
+        sweep::STATEMENTS,
+        retention::STATEMENTS,
+        show::STATEMENTS,
+        count::STATEMENTS,
+    ];
+    fixed.into_iter().flatten().copied().chain(list::statements())
+}
+
+/// The repository of tasks; cheap to clone.
+#[derive(Clone)]
+pub struct Tasks {
+    store: Store,
+    floor: Arc<ClaimFloor>,
+    submits: Arc<Group<NewTask, Submitted>>,
+    starts: Arc<Group<Start, State>>,
+    beats: Arc<Group<Beat, Beaten>>,
+    completes: Arc<Group<finish::Complete, State>>,
+    asks: Arc<Group<Ask, State>>,
+}
+
+impl Tasks {
+    /// The tasks of one database. One per node: it holds the node's claim floor and its groups.
+    pub fn new(store: Store) -> Tasks {
+        // SQLite has one writer: a second batch would only wait for it.
+        let leaders = if store.dialect() == Dialect::Sqlite { 1 } else { 2 };
+        let bounds = Bounds { leaders, ..Bounds::default() };
+        let floor = Arc::new(ClaimFloor::default());
+        Tasks {
+            submits: Arc::new(submit::group(store.clone(), Arc::clone(&floor), bounds)),
+            starts: Arc::new(hold::start_group(store.clone(), bounds)),
+            beats: Arc::new(hold::beat_group(store.clone(), bounds)),
+            completes: Arc::new(finish::complete_group(store.clone(), bounds)),
+            asks: Arc::new(cold::group(store.clone(), Arc::clone(&floor), bounds)),
+            floor,
+            store,
+        }
+    }
+
+    /// How often a claim looks below the claim floor; tests choose it.
+    #[doc(hidden)]
+    pub fn with_full_scan(self, interval: std::time::Duration) -> Tasks {
+        self.floor.scan_every(interval);
+        self
+    }
+
+    /// The database underneath.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+}

@@ -1,0 +1,57 @@
+//! Retention: finished tasks of profiles that are not kept for ever are removed with everything
+//! that belongs to them, history too.
+//!
+//! Invariant: the database deletes only inside a transaction that opened its gate, and this is the
+//! only place that opens it.
+
+use super::Tasks;
+use crate::error::Result;
+use crate::statement;
+use crate::tx::{Call, Tx};
+use crate::value::Value;
+use windlass_domain::profile::PROFILES;
+
+statement!(OPEN, "retention/open");
+statement!(CLOSE, "retention/close");
+statement!(EXPIRED, "retention/expired");
+statement!(REMOVE_TAGS, "retention/remove_tags");
+statement!(REMOVE_HISTORY, "retention/remove_history");
+statement!(REMOVE_PROGRESS, "retention/remove_progress");
+statement!(REMOVE_STATE, "retention/remove_state");
+statement!(REMOVE_SPEC, "retention/remove_spec");
+
+/// All of the above.
+pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[
+    &OPEN,
+    &CLOSE,
+    &EXPIRED,
+    &REMOVE_TAGS,
+    &REMOVE_HISTORY,
+    &REMOVE_PROGRESS,
+    &REMOVE_STATE,
+    &REMOVE_SPEC,
+];
+
+impl Tasks {
+    /// Removes finished tasks whose retention is over, at most `limit`; returns how many.
+    pub async fn remove_expired(&self, limit: usize) -> Result<usize> {
+        let keep_ms = PROFILES.iter().find_map(|rules| rules.retention_ms).unwrap_or(i64::MAX);
+        self.store.write("remove_expired", move |tx| remove(tx, keep_ms, limit)).await
+    }
+}
+
+fn remove(tx: &mut dyn Tx, keep_ms: i64, limit: usize) -> Result<usize> {
+    let latest = tx.now()?.plus_ms(-keep_ms);
+    let rows = tx.run(Call::one(&EXPIRED, vec![latest.into(), Value::Int(limit as i64)]))?;
+    if rows.is_empty() {
+        return Ok(0);
+    }
+    let ids = rows.iter().map(|row| row.uuid(0)).collect::<Result<Vec<_>>>()?;
+    tx.run(Call::one(&OPEN, vec![]))?;
+    for statement in [&REMOVE_TAGS, &REMOVE_HISTORY, &REMOVE_PROGRESS, &REMOVE_STATE, &REMOVE_SPEC]
+    {
+        tx.run(Call::one(statement, vec![Value::UuidList(ids.clone())]))?;
+    }
+    tx.run(Call::one(&CLOSE, vec![]))?;
+    Ok(ids.len())
+}

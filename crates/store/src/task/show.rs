@@ -1,0 +1,89 @@
+//! Reading one task, its history, its failures, and the log of all transitions.
+
+use super::Tasks;
+use super::row::{self, Failure, History, Task};
+use crate::error::{Error, Result};
+use crate::statement;
+use crate::tx::Call;
+use crate::value::Row;
+use windlass_domain::id::TaskId;
+
+statement!(shared SHOW, "task/show");
+statement!(shared OF_TASK, "history/of_task");
+statement!(shared FAILURES, "history/failures");
+statement!(TAIL, "history/tail");
+
+/// All of the above.
+pub(super) static STATEMENTS: &[&crate::statement::Statement] =
+    &[&SHOW, &OF_TASK, &FAILURES, &TAIL];
+
+/// A place in the log of all transitions, in commit order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// The transaction; 0 on SQLite, which has one writer.
+    pub transaction: i64,
+    /// The transition within it.
+    pub seq: i64,
+}
+
+impl Tasks {
+    /// One task.
+    pub async fn show(&self, id: TaskId) -> Result<Option<Task>> {
+        let body = move |tx: &mut dyn crate::tx::Tx| {
+            let rows = tx.run(Call::one(&SHOW, vec![id.0.into()]))?;
+            rows.first().map(|row| row::task(row, 0)).transpose()
+        };
+        self.store.read("show", body).await
+    }
+
+    /// A task's transitions after `after_seq` (0: from the first), oldest first.
+    pub async fn history(&self, id: TaskId, after_seq: i64, limit: i64) -> Result<Vec<History>> {
+        let params = move || vec![id.0.into(), after_seq.into(), limit.into()];
+        let body = move |tx: &mut dyn crate::tx::Tx| {
+            tx.run(Call::one(&OF_TASK, params()))?.iter().map(row::history).collect()
+        };
+        self.store.read("history", body).await
+    }
+
+    /// A task's failures after `after_seq`, oldest first.
+    pub async fn failures(&self, id: TaskId, after_seq: i64, limit: i64) -> Result<Vec<Failure>> {
+        let params = move || vec![id.0.into(), after_seq.into(), limit.into()];
+        let body = move |tx: &mut dyn crate::tx::Tx| {
+            tx.run(Call::one(&FAILURES, params()))?.iter().map(failure).collect()
+        };
+        self.store.read("failures", body).await
+    }
+
+    /// All transitions after a position, in commit order: what is read is final, and what commits
+    /// later comes later.
+    pub async fn tail(&self, after: Position, limit: i64) -> Result<Vec<(Position, History)>> {
+        let params = move || vec![after.transaction.into(), after.seq.into(), limit.into()];
+        let body = move |tx: &mut dyn crate::tx::Tx| {
+            let rows = tx.run(Call::one(&TAIL, params()))?;
+            rows.iter()
+                .map(|row| {
+                    let history = row::history(row)?;
+                    let position = Position { transaction: row.int(10)?, seq: history.seq };
+                    Ok((position, history))
+                })
+                .collect()
+        };
+        self.store.read("tail", body).await
+    }
+}
+
+fn failure(row: &Row) -> Result<Failure> {
+    let history = row::history(row)?;
+    let damaged = |what: String| Error::Corrupt(format!("history {}: {what}", history.seq));
+    let metadata = history.metadata.clone().unwrap_or_default();
+    let error =
+        serde_json::from_value(metadata["error"].clone()).map_err(|e| damaged(e.to_string()))?;
+    let attempt = metadata["attempt"].as_i64().unwrap_or(0);
+    Ok(Failure {
+        error,
+        attempt: attempt.try_into().map_err(|_| damaged(format!("attempt {attempt}")))?,
+        session: metadata["session"].as_str().map(str::to_owned),
+        seq: history.seq,
+        at: history.at,
+    })
+}

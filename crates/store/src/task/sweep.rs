@@ -1,0 +1,161 @@
+//! Sweeps and operators' commands: what happens to tasks without a worker's call.
+//!
+//! Each sweep takes a bounded number of rows, skips those that somebody is changing, and decides
+//! each again under its lock: a row that completes while being swept stays completed.
+
+use super::cold::{self, Ask, Saved};
+use super::{Tasks, row};
+use crate::error::Result;
+use crate::group::Outcome;
+use crate::statement;
+use crate::statement::Statement;
+use crate::tx::{Call, Tx};
+use crate::value::Value;
+use uuid::Uuid;
+use windlass_domain::command::Command;
+use windlass_domain::decide::{Decision, decide};
+use windlass_domain::id::{ChangeId, TaskId};
+use windlass_domain::profile::PROFILES;
+use windlass_domain::state::State;
+
+statement!(EXPIRED_LEASES, "task/expired_leases");
+statement!(PASSED_DEADLINES, "task/passed_deadlines");
+statement!(STALE_PENDING, "task/stale_pending");
+statement!(HELD_BY, "task/held_by");
+
+/// All of the above.
+pub(super) static STATEMENTS: &[&crate::statement::Statement] =
+    &[&EXPIRED_LEASES, &PASSED_DEADLINES, &STALE_PENDING, &HELD_BY];
+
+/// What a sweep did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SweepReport {
+    /// Rows it looked at.
+    pub scanned: usize,
+    /// Rows it changed, and what they became.
+    pub changed: Vec<(TaskId, State)>,
+    /// Rows whose rule no longer applied when they were locked.
+    pub lost_races: usize,
+}
+
+impl Tasks {
+    /// Takes tasks from holders whose lease ran out.
+    pub async fn expire_leases(&self, limit: usize) -> Result<SweepReport> {
+        self.sweep("expire_leases", &EXPIRED_LEASES, Command::LoseLease, limit, 0).await
+    }
+
+    /// Ends tasks whose deadline passed.
+    pub async fn expire_deadlines(&self, limit: usize) -> Result<SweepReport> {
+        let command = Command::ExceedDeadline;
+        self.sweep("expire_deadlines", &PASSED_DEADLINES, command, limit, 0).await
+    }
+
+    /// Ends inference that no provider took in time.
+    pub async fn time_out_pending(&self, limit: usize) -> Result<SweepReport> {
+        let age_ms = PROFILES.iter().find_map(|rules| rules.pending_ms).unwrap_or(i64::MAX);
+        self.sweep("time_out_pending", &STALE_PENDING, Command::TimeOutPending, limit, age_ms).await
+    }
+
+    /// Takes back what goes back when a session is gone; the leases decide over the rest.
+    pub async fn lose_session(&self, session: &str) -> Result<SweepReport> {
+        let command = Command::LoseSession { session: session.to_owned() };
+        let session = session.to_owned();
+        let change_seed = Uuid::now_v7();
+        let swept = self
+            .store
+            .write("lose_session", move |tx| {
+                let rows = tx.run(Call::one(&HELD_BY, vec![session.as_str().into()]))?;
+                carry_out(tx, &rows, &command, "lose_session", change_seed)
+            })
+            .await?;
+        Ok(self.lower_floor(swept))
+    }
+
+    /// Asks for the end of a task. Cancelling a cancelled task is no error.
+    pub async fn cancel(
+        &self,
+        task: TaskId,
+        actor: &str,
+        reason: Option<String>,
+    ) -> Outcome<State> {
+        let ask = Ask { reason, ..Ask::new(task, Command::Cancel, actor) };
+        self.ask(ask).await
+    }
+
+    /// Decides one command and writes what follows. Concurrent calls share a transaction.
+    pub async fn ask(&self, ask: Ask) -> Outcome<State> {
+        let mut outcomes = self.asks.join(vec![ask]).await;
+        outcomes.pop().unwrap_or_else(|| Err(cold::no_answer().into()))
+    }
+
+    async fn sweep(
+        &self,
+        name: &'static str,
+        find: &'static Statement,
+        command: Command,
+        limit: usize,
+        age_ms: i64,
+    ) -> Result<SweepReport> {
+        let change_seed = Uuid::now_v7();
+        let swept = self
+            .store
+            .write(name, move |tx| {
+                let now = tx.now()?;
+                let params = vec![now.plus_ms(-age_ms).into(), Value::Int(limit as i64)];
+                let rows = tx.run(Call::one(find, params))?;
+                carry_out(tx, &rows, &command, name, change_seed)
+            })
+            .await?;
+        Ok(self.lower_floor(swept))
+    }
+
+    fn lower_floor(&self, swept: Swept) -> SweepReport {
+        for (queue, profile, order_key) in swept.queued {
+            self.floor.lower_to(&queue, profile, order_key);
+        }
+        swept.report
+    }
+}
+
+struct Swept {
+    report: SweepReport,
+    queued: Vec<cold::Queued>,
+}
+
+fn carry_out(
+    tx: &mut dyn Tx,
+    rows: &[crate::value::Row],
+    command: &Command,
+    name: &'static str,
+    change_seed: Uuid,
+) -> Result<Swept> {
+    let now = tx.now()?;
+    let mut report = SweepReport { scanned: rows.len(), ..SweepReport::default() };
+    let (mut saved, mut queued) = (Vec::new(), Vec::new());
+    for row in rows {
+        let (task, _) = row::snapshot(row)?;
+        let Ok(Decision::Change(change)) = decide(&task, command, now) else {
+            report.lost_races += 1;
+            continue;
+        };
+        let ask = Ask {
+            task: task.id,
+            command: command.clone(),
+            actor: format!("duty:{name}"),
+            reason: None,
+            change: derived(change_seed, task.id),
+        };
+        report.changed.push((task.id, change.after.status));
+        queued.extend(cold::queued(&change.after));
+        saved.push(Saved::change(&change, &ask));
+    }
+    if !saved.is_empty() {
+        cold::save(tx, saved)?;
+    }
+    Ok(Swept { report, queued })
+}
+
+/// The same change id on every try of a sweep, without knowing beforehand what it will find.
+fn derived(seed: Uuid, task: TaskId) -> ChangeId {
+    ChangeId(Uuid::from_u128(seed.as_u128() ^ task.0.as_u128().rotate_left(64)))
+}

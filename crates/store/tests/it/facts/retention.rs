@@ -1,0 +1,47 @@
+//! Retention: what is kept for ever, and what goes when its time is over.
+
+use crate::world::*;
+use windlass_domain::state::State;
+use windlass_store::statement::Dialect;
+
+conformance!(
+    a_finished_inference_is_removed_with_all_its_traces_after_seven_days,
+    jobs_and_delegations_are_kept_for_ever,
+);
+
+const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+
+async fn a_finished_inference_is_removed_with_all_its_traces_after_seven_days(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let mut tagged = inference();
+    tagged.tags = [("team".to_owned(), "x".to_owned())].into();
+    let held = world.running(tagged).await;
+    world.finish(&held, complete()).await.unwrap();
+    let alive = world.submit(inference()).await;
+    let late = world.running(job()).await;
+    world.pass_ms(7 * DAY_MS - 1);
+    assert_eq!(world.tasks.remove_expired(100).await.unwrap(), 0);
+    world.pass_ms(1);
+    world.finish(&late, complete()).await.unwrap();
+    assert_eq!(world.tasks.remove_expired(100).await.unwrap(), 1);
+    assert_eq!(world.tasks.show(held.task.id).await.unwrap(), None);
+    assert_eq!(world.status(alive).await, State::Pending);
+    for table in ["task_spec", "task_state", "task_progress", "task_history", "task_tag"] {
+        let column =
+            if table.ends_with("spec") || table.ends_with("state") { "id" } else { "task_id" };
+        let sql = format!("SELECT count(*) FROM {table} WHERE {column} = '{}'", held.task.id);
+        assert_eq!(world.by_hand(&sql).unwrap(), "0", "{table}");
+    }
+    // The gate is closed again.
+    assert!(world.by_hand("DELETE FROM task_history").is_err());
+}
+
+async fn jobs_and_delegations_are_kept_for_ever(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    for new in [job(), delegation(|_| {})] {
+        let held = world.running(new).await;
+        world.finish(&held, complete()).await.unwrap();
+    }
+    world.pass_ms(3_650 * DAY_MS);
+    assert_eq!(world.tasks.remove_expired(100).await.unwrap(), 0);
+}

@@ -1,0 +1,114 @@
+//! Calls whose COMMIT was carried out but whose answer was lost: none is done twice, and each is
+//! answered like one that went well. On a primary whose synchronous standby hangs, the backend is
+//! killed while its COMMIT waits.
+
+use crate::cluster::{Cluster, ClusterOptions, eventually};
+use crate::world::*;
+use std::sync::Arc;
+use std::time::Duration;
+use windlass_domain::id::TaskId;
+use windlass_domain::state::State;
+use windlass_store::migration;
+use windlass_store::postgres::{self, Options, PostgresDatabase};
+use windlass_store::store::Store;
+use windlass_store::task::{Assignment, Finishing, Tasks};
+
+struct Pair {
+    tasks: Tasks,
+    database: Arc<PostgresDatabase>,
+    standby: Cluster,
+    primary: Cluster,
+}
+
+impl Pair {
+    async fn start() -> Pair {
+        let primary = Cluster::start(ClusterOptions::default());
+        let options = Options { unavailable_after: Duration::from_secs(60), ..Options::default() };
+        let database = postgres::open(&primary.url(), options).unwrap();
+        let store = Store::new(database.clone());
+        migration::up(&store).await.unwrap();
+        let standby = primary.standby();
+        Pair { tasks: Tasks::new(store), database, standby, primary }
+    }
+
+    /// Runs `call` so that the answer to its COMMIT is lost.
+    async fn in_doubt<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = T> + Send + 'static,
+    ) -> T {
+        let before = self.database.stats().ambiguous_commits;
+        self.standby.pause();
+        let call = tokio::spawn(call);
+        let waiting =
+            || self.primary.sql("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'");
+        let found = || !waiting().is_empty();
+        eventually("the commit waits for the standby", found);
+        self.primary.sql(&format!("SELECT pg_terminate_backend({})", waiting()));
+        eventually("the commit is in doubt", || self.database.stats().ambiguous_commits > before);
+        assert!(!call.is_finished(), "nobody has confirmed it yet");
+        self.standby.resume();
+        call.await.unwrap()
+    }
+
+    async fn story(&self, task: TaskId) -> Vec<String> {
+        let history = self.tasks.history(task, 0, 100).await.unwrap();
+        history.iter().map(|h| format!("{}:{}", h.event, h.to_status)).collect()
+    }
+
+    /// Claims in doubt; the leases it gave must be good.
+    async fn claim(&self, max: usize) -> Vec<Assignment> {
+        let tasks = self.tasks.clone();
+        self.in_doubt(async move { tasks.claim(claim_of("w1", &["q"], max)).await.unwrap() }).await
+    }
+
+    async fn finish(&self, held: &Assignment, how: Finishing) -> State {
+        let (tasks, finish) = (self.tasks.clone(), finish_of(held, how));
+        let call = async move { tasks.finish(vec![finish]).await.pop().unwrap().unwrap() };
+        self.in_doubt(call).await
+    }
+}
+
+async fn every_call_is_done_once_and_answered() {
+    let pair = Pair::start().await;
+    let jobs = [job(), job(), job(), job()];
+    let (tasks, batch) = (pair.tasks.clone(), jobs.to_vec());
+    let submitted = pair.in_doubt(async move { tasks.submit(batch).await }).await;
+    for (job, outcome) in jobs.iter().zip(submitted) {
+        // It may be called a duplicate: the second look cannot know who wrote the first.
+        assert_eq!(outcome.unwrap().id, job.id);
+        assert_eq!(pair.story(job.id).await, ["submit:pending"]);
+    }
+
+    let held = pair.claim(3).await;
+    assert_eq!(held.len(), 3);
+    for held in &held {
+        assert_eq!(pair.story(held.task.id).await, ["submit:pending", "claim:claimed"]);
+    }
+
+    let (tasks, beat) = (pair.tasks.clone(), beat_of(&held[0]));
+    let beaten = pair.in_doubt(async move { tasks.heartbeat(vec![beat]).await }).await;
+    assert!(beaten[0].as_ref().unwrap().lease_expires_at.is_some());
+
+    assert_eq!(pair.finish(&held[0], complete()).await, State::Completed);
+    assert_eq!(pair.finish(&held[1], Finishing::Release).await, State::Pending);
+    assert_eq!(pair.finish(&held[2], fail("TIMEOUT")).await, State::Retry);
+    let told = ["submit:pending", "claim:claimed", "start:running", "complete:completed"];
+    assert_eq!(pair.story(held[0].task.id).await, told);
+    let told = ["submit:pending", "claim:claimed", "release:pending"];
+    assert_eq!(pair.story(held[1].task.id).await, told);
+    let told = ["submit:pending", "claim:claimed", "fail:retry"];
+    assert_eq!(pair.story(held[2].task.id).await, told);
+
+    let left = jobs.iter().find(|j| held.iter().all(|h| h.task.id != j.id)).unwrap().id;
+    let tasks = pair.tasks.clone();
+    let cancelled = pair.in_doubt(async move { tasks.cancel(left, "boss", None).await }).await;
+    assert_eq!(cancelled.unwrap(), State::Cancelled);
+    assert_eq!(pair.story(left).await, ["submit:pending", "cancel:cancelled"]);
+    assert_eq!(pair.database.stats().ambiguous_commits, 7);
+    pair.tasks.store().close();
+}
+
+#[test]
+fn a_call_whose_commit_is_lost_is_done_once_and_answered() {
+    run(|_| every_call_is_done_once_and_answered(), windlass_store::statement::Dialect::Postgres);
+}

@@ -1,0 +1,33 @@
+//! Facts about the store that need real databases.
+
+mod cluster;
+mod facts;
+mod floor;
+mod hand;
+mod lost_commit;
+mod migration;
+mod migration_document;
+mod model;
+mod plan;
+mod plan_case;
+mod poison;
+mod postgres;
+mod postgres_commit;
+mod postgres_faults;
+mod postgres_flights;
+mod postgres_server;
+mod postgres_values;
+mod race;
+mod race_mix;
+mod refusal;
+mod refusal_approval;
+mod refusal_column;
+mod refusal_json;
+mod refusal_record;
+mod sqlite;
+mod sqlite_checkpoint;
+mod sqlite_file;
+mod sqlite_group;
+mod sqlite_tx;
+mod submit_sql;
+mod world;

@@ -1,0 +1,189 @@
+//! Which index each statement must use, and with which values it is asked.
+
+/// A task that exists, and one that does not.
+pub const THERE: &str = "00000000-0000-7000-8000-000000000100";
+const NOWHERE: &str = "ffffffff-0000-7000-8000-000000000000";
+
+pub struct Case {
+    /// The statement.
+    pub name: &'static str,
+    /// The parameters that matter, as PostgreSQL's literals; the others are NULL.
+    pub values: Vec<(usize, String)>,
+    /// The indexes that must be used, on PostgreSQL and on SQLite.
+    pub postgres: &'static [&'static str],
+    pub sqlite: &'static [&'static str],
+    /// Runs on a connection for reading.
+    pub reads: bool,
+}
+
+/// SQLite names the index of a primary key by itself.
+const STATE_KEY: &str = "PRIMARY KEY";
+const SPEC_KEY: &str = "PRIMARY KEY";
+
+fn writes(
+    name: &'static str,
+    values: &[(usize, &str)],
+    postgres: &'static [&'static str],
+    sqlite: &'static [&'static str],
+) -> Case {
+    let values = values.iter().map(|(n, value)| (*n, (*value).to_owned())).collect();
+    Case { name, values, postgres, sqlite, reads: false }
+}
+
+fn reads(
+    name: &'static str,
+    values: &[(usize, &str)],
+    postgres: &'static [&'static str],
+    sqlite: &'static [&'static str],
+) -> Case {
+    Case { reads: true, ..writes(name, values, postgres, sqlite) }
+}
+
+/// A page of a list in both directions.
+fn list(driver: &str, value: (usize, &str), index: &'static [&'static str]) -> [Case; 2] {
+    [
+        ("NewestFirst", "infinity", "ffffffff-ffff-ffff-ffff-ffffffffffff"),
+        ("OldestFirst", "1970-01-01Z", "00000000-0000-0000-0000-000000000000"),
+    ]
+    .map(|(order, time, id)| {
+        let name = format!("task/list {driver} {order}");
+        let mut values = vec![
+            (1, format!("'{time}'")),
+            (2, format!("'{id}'")),
+            (3, "'1970-01-01Z'".to_owned()),
+            (4, "'9999-01-01Z'".to_owned()),
+            (5, "51".to_owned()),
+            (value.0, value.1.to_owned()),
+        ];
+        if driver == "Tag" {
+            values.push((22, "'t3'".to_owned()));
+        }
+        Case { name: name.leak(), values, postgres: index, sqlite: index, reads: true }
+    })
+}
+
+fn hot() -> Vec<Case> {
+    let now = (1, "'2026-06-01Z'");
+    let some = "ARRAY['00000000-0000-7000-8000-000000000100']::uuid[]";
+    let hundred: Vec<_> = (0..100).map(|_| format!("'{}'", uuid::Uuid::new_v4())).collect();
+    let hundred = format!("ARRAY[{}]::uuid[]", hundred.join(", "));
+    let key: &[&str] = &["task_state_pkey"];
+    vec![
+        writes(
+            "task/claim",
+            &[
+                now,
+                (2, "'q1'"),
+                (3, "'job'"),
+                (4, "100"),
+                (5, "-9000000000000000000"),
+                (6, "'w1'"),
+                (7, &format!("'{NOWHERE}'")),
+                (9, "TRUE"),
+                (10, &hundred),
+                (11, &hundred),
+            ],
+            &["task_state_ready", "task_state_holder", "task_state_pkey"],
+            &["task_state_ready", STATE_KEY],
+        ),
+        writes("task/ripen", &[now, (2, "1000")], &["task_state_due"], &["task_state_due"]),
+        writes(
+            "task/assigned",
+            &[(1, "'w1'"), (2, &format!("'{NOWHERE}'"))],
+            &["task_state_holder", "task_spec_pkey"],
+            &["task_state_holder", SPEC_KEY],
+        ),
+        writes("task/start", &[now, (2, some), (3, some), (4, some)], key, &[STATE_KEY]),
+        writes("task/heartbeat", &[now, (2, some), (3, some), (4, some)], key, &[STATE_KEY]),
+        writes("task/complete", &[now, (2, some), (3, some), (4, some)], key, &[STATE_KEY]),
+        writes("task/save_progress", &[now, (2, some), (3, some)], key, &[STATE_KEY]),
+        writes("task/load", &[(1, some)], &["task_state_pkey", "task_spec_pkey"], &[STATE_KEY]),
+        writes("task/save", &[(1, some)], key, &[STATE_KEY]),
+    ]
+}
+
+fn duties() -> Vec<Case> {
+    let at = [(1, "'2026-06-01Z'"), (2, "100")];
+    let some = [(1, "ARRAY['00000000-0000-7000-8000-000000000100']::uuid[]")];
+    vec![
+        writes("task/expired_leases", &at, &["task_state_lease"], &["task_state_lease"]),
+        writes("task/passed_deadlines", &at, &["task_state_deadline"], &["task_state_deadline"]),
+        writes(
+            "task/stale_pending",
+            &at,
+            &["task_state_pending_inference"],
+            &["task_state_pending_inference"],
+        ),
+        writes("task/held_by", &[(1, "'w1'")], &["task_state_holder"], &["task_state_holder"]),
+        writes(
+            "retention/expired",
+            &at,
+            &["task_state_finished_inference"],
+            &["task_state_finished_inference"],
+        ),
+        writes("retention/remove_state", &some, &["task_state_pkey"], &[STATE_KEY]),
+        writes("retention/remove_spec", &some, &["task_spec_pkey"], &[SPEC_KEY]),
+        writes("retention/remove_history", &some, &["task_history_task"], &["task_history_task"]),
+        writes("retention/remove_tags", &some, &["task_spec_pkey", "task_tag_pkey"], &[SPEC_KEY]),
+        writes(
+            "task/finished_by_lease",
+            &[(1, &format!("'{THERE}'")), (2, &format!("'{THERE}'"))],
+            &["task_history_task"],
+            &["task_history_task"],
+        ),
+    ]
+}
+
+fn views() -> Vec<Case> {
+    let there = format!("'{THERE}'");
+    let of_task = [(1, there.as_str()), (2, "0"), (3, "100")];
+    let history: &[&str] = &["task_history_task"];
+    vec![
+        reads(
+            "task/find_existing",
+            &[(1, &there), (2, "''"), (3, "'k-1001'")],
+            &["task_spec_pkey", "task_spec_idempotency", "task_state_pkey"],
+            &[SPEC_KEY, "task_spec_idempotency", STATE_KEY],
+        ),
+        reads("task/show", &[(1, &there)], &["task_spec_pkey", "task_state_pkey"], &[SPEC_KEY]),
+        reads("history/of_task", &of_task, history, history),
+        reads("history/failures", &of_task, history, history),
+        reads(
+            "history/tail",
+            &[(1, "'1'"), (2, "0"), (3, "100")],
+            &["task_history_position"],
+            &["INTEGER PRIMARY KEY"],
+        ),
+        reads("task/count_ready", &[], &["task_state_ready"], &["task_state_ready"]),
+        reads("task/count_waiting", &[], &["task_state_ready"], &["task_state_ready"]),
+        reads("task/count_due", &[], &["task_state_due"], &["task_state_due"]),
+        reads("task/count_held", &[], &["task_state_holder"], &["task_state_holder"]),
+        reads("task/count_parked", &[], &["task_state_rare"], &["task_state_rare"]),
+    ]
+}
+
+/// Every statement whose cost could grow with the number of tasks.
+pub fn cases() -> Vec<Case> {
+    let there = format!("'{THERE}'");
+    let lists = [
+        list("Recent", (8, "'q1'"), &["task_spec_recent"]),
+        list("Agent", (9, "'agent-7'"), &["task_spec_agent"]),
+        list("Venture", (10, "'venture-7'"), &["task_spec_venture"]),
+        list("Owner", (13, "'owner-7'"), &["task_spec_owner"]),
+        list("Caller", (14, "'caller-8'"), &["task_spec_caller"]),
+        list("Callee", (15, "'callee-8'"), &["task_spec_callee"]),
+        list("Parent", (17, &there), &["task_spec_parent"]),
+        list("Replay", (18, &there), &["task_spec_replay"]),
+        list("Correlation", (19, "'c-7'"), &["task_spec_correlation"]),
+        list("Tag", (21, "'team'"), &["task_tag"]),
+        list("Rare", (6, "ARRAY['poisoned']::task_status[]"), &["task_state_rare"]),
+        list("Rare", (6, "ARRAY['retry', 'stuck']::task_status[]"), &["task_state_rare"]),
+        list(
+            "Living",
+            (6, "ARRAY['running']::task_status[]"),
+            &["task_state_ready", "task_state_due", "task_state_holder"],
+        ),
+    ];
+    let fixed = hot().into_iter().chain(duties()).chain(views());
+    fixed.chain(lists.into_iter().flatten()).collect()
+}

@@ -1,0 +1,97 @@
+//! How often a transaction crosses the network, counted by a proxy between store and server.
+
+use crate::postgres::{Fixture, INSERT, item};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+use uuid::Uuid;
+use windlass_store::postgres::{self, Options};
+use windlass_store::store::{Lane, Store};
+use windlass_store::tx::Call;
+
+/// A proxy that counts flights: bytes from the client after bytes from the server.
+struct Proxy {
+    port: u16,
+    flights: Arc<AtomicU32>,
+}
+
+impl Proxy {
+    fn start(server: u16) -> Proxy {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let flights = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&flights);
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let server = TcpStream::connect(("127.0.0.1", server)).unwrap();
+                connect(client, server, Arc::clone(&counted));
+            }
+        });
+        Proxy { port, flights }
+    }
+}
+
+fn connect(client: TcpStream, server: TcpStream, flights: Arc<AtomicU32>) {
+    let replied = Arc::new(AtomicBool::new(true));
+    let (from_client, to_client) = (client.try_clone().unwrap(), client);
+    let (from_server, to_server) = (server.try_clone().unwrap(), server);
+    let seen = Arc::clone(&replied);
+    pump(from_client, to_server, move || {
+        if seen.swap(false, Ordering::SeqCst) {
+            flights.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    pump(from_server, to_client, move || {
+        // What the client sends without waiting for this answer arrives before it is handed on.
+        std::thread::sleep(Duration::from_millis(50));
+        replied.store(true, Ordering::SeqCst);
+    });
+}
+
+fn pump(mut from: TcpStream, mut to: TcpStream, before: impl Fn() + Send + 'static) {
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; 1 << 20];
+        while let Ok(count @ 1..) = from.read(&mut buffer) {
+            before();
+            if to.write_all(&buffer[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Both);
+    });
+}
+
+#[test]
+fn run_and_commit_is_one_flight() {
+    let fixture = Fixture::new();
+    let proxy = Proxy::start(fixture.database.port());
+    let options = Options { write_connections: 1, read_connections: 1, ..Options::default() };
+    let postgres = postgres::open(&fixture.database.url_through(proxy.port), options).unwrap();
+    let store = Store::new(postgres);
+    let flights_of = |statements: usize, together: bool| {
+        let before = proxy.flights.load(Ordering::SeqCst);
+        let written = store.write("flight", move |tx| {
+            let call = || Call::each(&INSERT, vec![], vec![item(Uuid::now_v7(), "x")]);
+            if together {
+                return tx.run_and_commit((0..statements).map(|_| call()).collect()).map(drop);
+            }
+            for _ in 0..statements {
+                tx.run(call())?;
+            }
+            Ok(())
+        });
+        fixture.runtime.block_on(written).unwrap();
+        proxy.flights.load(Ordering::SeqCst) - before
+    };
+    // Every lane connects and the statement is prepared before we count.
+    for lane in [Lane::Heartbeat, Lane::Read] {
+        fixture.runtime.block_on(store.run(lane, "warm", |tx| tx.now())).unwrap();
+    }
+    flights_of(1, true);
+    assert_eq!(flights_of(1, true), 1, "a lone statement");
+    assert_eq!(flights_of(3, true), 1, "three statements with BEGIN and COMMIT");
+    assert_eq!(flights_of(3, false), 4, "BEGIN travels with the first statement");
+    store.close();
+}

@@ -1,0 +1,235 @@
+//! `windlass_submit`: a task that commits or vanishes with the application's own transaction.
+
+use crate::hand::{Attempt, all_accepted, all_refused, run as script};
+use crate::world::{World, claim_of, delegation, inference, job, ledger, run, task};
+use uuid::Uuid;
+use windlass_domain::id::TaskId;
+use windlass_domain::order::order_key;
+use windlass_domain::task::NewTask;
+use windlass_domain::time::Timestamp;
+use windlass_store::statement::Dialect;
+use windlass_store::task::{Filter, Order};
+
+macro_rules! facts {
+    ($($fact:ident),* $(,)?) => {
+        mod postgres {
+            $(#[test] fn $fact() {
+                super::run(super::$fact, windlass_store::statement::Dialect::Postgres);
+            })*
+        }
+    };
+}
+
+facts!(
+    a_task_commits_or_vanishes_with_the_callers_transaction,
+    a_submit_wakes_listeners_after_the_commit,
+    every_default_is_that_of_the_api,
+    the_order_key_is_that_of_the_domain,
+    options_are_taken_as_the_api_takes_them,
+    a_repeated_submit_is_one_task,
+    what_the_api_refuses_is_refused,
+);
+
+fn id_of(said: &str) -> TaskId {
+    TaskId(Uuid::parse_str(said.trim()).unwrap_or_else(|e| panic!("{said}: {e}")))
+}
+
+async fn a_task_commits_or_vanishes_with_the_callers_transaction(dialect: Dialect) {
+    let world = World::with_real_clock(dialect).await;
+    world.by_hand("CREATE TABLE orders (id int, task uuid)").unwrap();
+    let both = "INSERT INTO orders VALUES (1, windlass_submit('q', '{\"n\": 1}'))";
+    script(&world, &format!("BEGIN;\n{both};\nROLLBACK;\n"));
+    let count = "SELECT count(*), (SELECT count(*) FROM orders) FROM task";
+    assert_eq!(world.by_hand(count).unwrap(), "0|0");
+    assert!(world.claim("w1", 1).await.is_empty());
+    script(&world, &format!("BEGIN;\n{both};\nCOMMIT;\n"));
+    let id = id_of(&world.by_hand("SELECT task FROM orders").unwrap());
+    assert_eq!(id.0.get_version_num(), 7);
+    let claimed = world.claim("w1", 10).await;
+    assert_eq!(claimed.iter().map(|a| a.task.id).collect::<Vec<_>>(), [id]);
+    assert_eq!(claimed[0].task.payload, serde_json::json!({ "n": 1 }));
+    assert_eq!(world.story(id).await, ["submit:pending", "claim:claimed"]);
+    let history = world.tasks.history(id, 0, 1).await.unwrap();
+    let user = world.by_hand("SELECT session_user").unwrap();
+    assert_eq!(history[0].actor, format!("sql:{user}"));
+}
+
+async fn a_submit_wakes_listeners_after_the_commit(dialect: Dialect) {
+    let world = World::with_real_clock(dialect).await;
+    let said = |end: &str| {
+        let sql = "LISTEN windlass_ready;\nBEGIN;\nSELECT windlass_submit('mail', '1');\n";
+        script(&world, &format!("{sql}SELECT 'before';\n{end};\nSELECT 'after';\n")).0
+    };
+    let committed = said("COMMIT");
+    let (before, after) = committed.split_once("before").unwrap();
+    assert!(!before.contains("notification"), "{committed}");
+    assert!(after.contains("\"windlass_ready\" with payload \"mail\""), "{committed}");
+    assert!(!said("ROLLBACK").contains("notification"));
+}
+
+/// Everything that is stored, but the ids, the actor, and the times as distances from the submit.
+const STORED: &str = "
+    SELECT (to_jsonb(s) || to_jsonb(st) || to_jsonb(t))
+        - ARRAY['id', 'change_id', 'created_at', 'entered_at', 'updated_at', 'run_at',
+                'deadline_at', 'order_key', 'actor', 'submitted_by', 'request_digest']
+        || jsonb_build_object('runs', st.run_at - s.created_at, 'run_again', s.run_at = st.run_at,
+               'ends', st.deadline_at - s.created_at, 'entered', st.entered_at - s.created_at,
+               'updated', st.updated_at - s.created_at,
+               'order', st.order_key - extract(epoch FROM st.run_at) * 1000,
+               'history', (SELECT jsonb_agg(jsonb_build_array(h.event, h.to_status, h.from_status,
+                   h.reason, h.metadata, h.at - s.created_at, h.change_id = st.change_id))
+                   FROM task_history h WHERE h.task_id = s.id))
+    FROM task_spec s JOIN task_state st USING (id) JOIN task t USING (id) WHERE s.id = ";
+
+async fn every_default_is_that_of_the_api(dialect: Dialect) {
+    let world = World::with_real_clock(dialect).await;
+    let delegated = "{\"caller\": \"boss\", \"callee\": \"crew\"";
+    let pairs: [(NewTask, String); 6] = [
+        (job(), "{}".into()),
+        (delegation(|_| {}), format!("{delegated}, \"kind\": \"delegation\"}}")),
+        (delegation(|_| {}), format!("{delegated}, \"mode\": \"executed\"}}")),
+        (ledger(), format!("{delegated}, \"mode\": \"ledger\"}}")),
+        (inference(), "{\"pool\": \"fast\"}".into()),
+        (task(|r| r.priority = Some(-7)), "{\"priority\": -7, \"kind\": \"job\"}".into()),
+    ];
+    for (new, options) in pairs {
+        let api = world.submit(new).await;
+        let sql = format!("SELECT windlass_submit('q', '{{\"n\": 1}}', '{options}')");
+        let sql = id_of(&world.by_hand(&sql).unwrap());
+        let stored = |id: TaskId| world.by_hand(&format!("{STORED} '{id}'")).unwrap();
+        assert_eq!(stored(sql), stored(api), "{options}");
+    }
+}
+
+async fn the_order_key_is_that_of_the_domain(dialect: Dialect) {
+    let world = World::with_real_clock(dialect).await;
+    let times = [0, 1, 999, 1_769_860_800_123, 32_503_680_000_000, 253_370_764_800_000];
+    for priority in [-32_768, -1, 0, 1, 5, 32_767] {
+        for ms in times {
+            let sql = format!("SELECT windlass_order_key({priority}, to_timestamp({ms} / 1000.0))");
+            let key = order_key(priority, Timestamp::from_ms(ms)).to_string();
+            assert_eq!(world.by_hand(&sql).unwrap(), key, "{priority} {ms}");
+        }
+    }
+}
+
+async fn options_are_taken_as_the_api_takes_them(dialect: Dialect) {
+    let world = World::with_real_clock(dialect).await;
+    let id = TaskId(Uuid::new_v4());
+    let submit = |options: &str| {
+        let sql = format!("SELECT windlass_submit('q', '1', '{options}')");
+        id_of(&world.by_hand(&sql).unwrap())
+    };
+    let given = submit(&format!(
+        "{{\"id\": \"{id}\", \"name\": \"n\", \"agent\": \"a\", \"venture\": \"v\",
+          \"owner\": \"o\", \"tags\": {{\"team\": \"x\", \"env\": \"y\"}},
+          \"max_retries\": 9, \"priority\": 3,
+          \"correlation_id\": \"c\", \"backoff\": {{\"base_ms\": 5, \"jitter\": false}},
+          \"deadline_ms\": 60000, \"delay_ms\": 0, \"stage\": null}}"
+    ));
+    assert_eq!(given, id);
+    let tagged = Filter { tag: Some(("env".into(), "y".into())), ..Filter::default() };
+    let page = world.tasks.list(tagged, Order::NewestFirst, None, 10).await.unwrap();
+    let shown = &page.items[0];
+    assert_eq!((shown.id, shown.max_retries, shown.priority), (id, 9, 3));
+    assert_eq!(shown.tags.len(), 2);
+    assert_eq!(shown.deadline_at, Some(shown.created_at.plus_ms(60_000)));
+    let later = submit("{\"delay_ms\": 3600000}");
+    let shown = world.tasks.show(later).await.unwrap().unwrap();
+    assert_eq!(shown.run_at, shown.created_at.plus_ms(3_600_000));
+    let at = submit("{\"run_at\": \"2999-01-01T00:00:00.1234567Z\"}");
+    let shown = world.tasks.show(at).await.unwrap().unwrap();
+    assert_eq!(shown.run_at, Timestamp::from_ms(32_472_144_000_123));
+    assert_eq!(world.claim("w1", 10).await.len(), 1, "only what is due");
+    // The queue may be left to the pool, the callee or the agent.
+    world.by_hand("SELECT windlass_submit(NULL, '1', '{\"agent\": \"ada\"}')").unwrap();
+    assert_eq!(world.tasks.claim(claim_of("w1", &["ada"], 1)).await.unwrap().len(), 1);
+}
+
+async fn a_repeated_submit_is_one_task(dialect: Dialect) {
+    let world = World::with_real_clock(dialect).await;
+    let submit = |payload: &str, options: &str| {
+        world.by_hand(&format!("SELECT windlass_submit('q', '{payload}', '{options}')"))
+    };
+    let key = "{\"idempotency_key\": \"k\"}";
+    let first = submit("1", key).unwrap();
+    assert_eq!(submit("1", key).unwrap(), first);
+    let reused = "was used before with another request";
+    assert!(submit("2", key).unwrap_err().contains(reused));
+    let id = format!("{{\"id\": \"{}\"}}", Uuid::new_v4());
+    let second = submit("1", &id).unwrap();
+    assert_eq!(submit("1", &id).unwrap(), second);
+    assert!(submit("2", &id).unwrap_err().contains(reused));
+    // The key of one caller is not that of another, and a repeated delegation is a no-op.
+    let of = |caller: &str| {
+        format!("{{\"idempotency_key\": \"k\", \"caller\": \"{caller}\", \"callee\": \"crew\"}}")
+    };
+    let third = submit("1", &of("boss")).unwrap();
+    assert_ne!(submit("1", &of("chief")).unwrap(), third);
+    assert_eq!(submit("2", &of("boss")).unwrap(), third);
+    // The API sees the same task under the same key.
+    let again = task(|r| {
+        r.idempotency_key = Some("k".into());
+        r.payload = 1.into();
+    });
+    let outcome = world.submit_all(vec![again]).await.pop().unwrap().unwrap();
+    assert!(outcome.duplicate);
+    assert_eq!(outcome.id, id_of(&first));
+    assert_eq!(world.by_hand("SELECT count(*) FROM task").unwrap(), "4");
+}
+
+async fn what_the_api_refuses_is_refused(dialect: Dialect) {
+    let world = World::with_real_clock(dialect).await;
+    let long = "x".repeat(256);
+    let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+    let many: Vec<String> = (0..65).map(|i| format!("\"k{i}\": \"v\"")).collect();
+    let many = format!("{{\"tags\": {{{}}}}}", many.join(","));
+    let cases: &[(&str, &str, &str)] = &[
+        ("1", "{\"color\": \"red\"}", "unknown option: color"),
+        ("1", "{\"kind\": \"ledger\"}", "kind must be job, delegation or inference"),
+        ("1", "{\"kind\": \"chore\"}", "kind must be job, delegation or inference"),
+        ("1", "{\"kind\": \"delegation\", \"callee\": \"c\"}", "a_delegation_names_both_sides"),
+        ("1", "{\"kind\": \"inference\"}", "an_inference_names_its_pool"),
+        ("1", "{\"mode\": \"ledger\"}", "belong to kind delegation"),
+        ("1", "{\"kind\": \"job\", \"pool\": \"p\"}", "belong to kind inference"),
+        ("1", "{\"callee\": \"c\", \"caller\": \"d\", \"mode\": \"x\"}", "mode must be"),
+        ("1", "{\"delay_ms\": 1, \"run_at\": \"2030-01-01Z\"}", "either run_at or delay_ms"),
+        ("1", "{\"delay_ms\": -1}", "delay_ms and deadline_ms must be"),
+        ("1", "{\"run_at\": \"infinity\"}", "from the year 1970 to 9999"),
+        ("1", "{\"deadline_at\": \"-infinity\"}", "from the year 1970 to 9999"),
+        ("1", "{\"priority\": 40000}", "priority_is_bounded"),
+        ("1", "{\"priority\": \"high\"}", "invalid input syntax"),
+        ("1", "{\"max_retries\": 101}", "retries_are_bounded"),
+        ("1", "{\"agent\": \"\"}", "names must be"),
+        ("1", "{\"agent\": \" a\"}", "names must be"),
+        ("1", "{\"agent\": 5}", "names must be"),
+        ("1", "{\"tags\": {\"a\": 1}}", "tags must be an object of strings"),
+        ("1", "{\"tags\": [\"a\"]}", "tags must be an object of strings"),
+        ("1", &many, "at most 64 tags"),
+        ("1", "{\"backoff\": {\"base_ms\": \"x\"}}", "backoff must be"),
+        ("1", "{\"backoff\": {\"speed\": 1}}", "backoff must be"),
+        ("1", "{\"backoff\": {\"base_ms\": 10, \"max_ms\": 5}}", "backoff must be"),
+        ("1", "{\"backoff\": 7}", "backoff must be"),
+        ("[1, {\"a\": 1e400}]", "{}", "64-bit float"),
+        ("-1e309", "{}", "64-bit float"),
+        (&deep(65), "{}", "64 deep"),
+        ("{\"a\": \"\\u0000\"}", "{}", "cannot be converted to text"),
+    ];
+    let submit = |payload: &str, options: &str| {
+        Attempt::new(format!("SELECT windlass_submit('q', '{payload}', '{options}')"))
+    };
+    let mut attempts: Vec<(Attempt, &str)> =
+        cases.iter().map(|(payload, options, words)| (submit(payload, options), *words)).collect();
+    for name in ["name", "agent", "venture", "owner", "stage", "correlation_id", "idempotency_key"]
+    {
+        let options = format!("{{\"{name}\": \"{long}\"}}");
+        attempts.push((submit("1", &options), "names_are_bounded"));
+    }
+    let large = "SELECT windlass_submit('q', to_jsonb(repeat('x', 1048576)))";
+    attempts.push((Attempt::new(large), "more than 1048576 bytes"));
+    attempts.push((Attempt::new("SELECT windlass_submit('', '1')"), "names_are_bounded"));
+    attempts.push((Attempt::new("SELECT windlass_submit(NULL, '1')"), "null value"));
+    attempts.push((Attempt::new("SELECT windlass_submit('q', NULL)"), "null value"));
+    all_refused(&world, &attempts);
+    all_accepted(&world, &[submit(&deep(64), "{}"), submit("[1.7976931348623157e308]", "{}")]);
+}
