@@ -1,0 +1,11 @@
+//! The binary `windlass`.
+//!
+//! Absent: no rules here. The command line asks the library and prints what it answers.
+
+mod cli;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::run()
+}
