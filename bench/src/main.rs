@@ -1,0 +1,71 @@
+//! `store-bench`: measures the store against the least SQL that could do the same work.
+//!
+//! Invariant: every figure of ours stands beside its floor's, measured in the same run, in turns,
+//! so that a noisy machine disturbs both; only the ratios are claims. The result is Markdown.
+//!
+//! Absent: an exit code that depends on timing. A machine that others use must not fail a build.
+
+mod arguments;
+mod claim_cost;
+mod disk;
+mod facts;
+mod floor;
+mod group_commit;
+mod hot;
+mod load;
+mod place;
+mod reference;
+mod side;
+mod snapshot;
+mod table;
+
+use arguments::{Arguments, Engine};
+use std::process::ExitCode;
+
+/// What may go wrong: anything; a benchmark only reports it.
+pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::read(std::env::args().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(wrong) => {
+            eprintln!("store-bench: {wrong}\n\n{}", arguments::USAGE);
+            return ExitCode::from(2);
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let ran = runtime.map_err(Into::into).and_then(|runtime| runtime.block_on(run(&arguments)));
+    match ran {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("store-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: &Arguments) -> Result<()> {
+    facts::print(arguments).await?;
+    for engine in &arguments.engines {
+        println!("\n## {}", engine.name());
+        if arguments.wants("reference") {
+            reference::run(engine, &arguments.sizes).await?;
+        }
+        if arguments.wants("hot") {
+            hot::run(engine, &arguments.sizes).await?;
+        }
+        if arguments.wants("group") {
+            group_commit::run(engine, &arguments.sizes).await?;
+        }
+        if arguments.wants("claim") {
+            claim_cost::run(engine, &arguments.sizes).await?;
+        }
+        if arguments.wants("snapshot") && matches!(engine, Engine::Postgres { .. }) {
+            snapshot::run(engine, &arguments.sizes).await?;
+        }
+        if arguments.wants("disk") {
+            disk::run(engine, &arguments.sizes).await?;
+        }
+    }
+    Ok(())
+}
