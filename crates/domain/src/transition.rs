@@ -1,7 +1,7 @@
 //! The state machine, as data.
 //!
 //! Invariant: this table is the only place that says what may follow what. `decide` obeys it, the
-//! guards of the hot SQL statements are generated from it, both databases carry a check generated
+//! guards of the hot SQL statements are generated from it, both databases carry a copy generated
 //! from it, and docs/state-machine.md is drawn from it.
 
 use crate::profile::Profile;

@@ -1,6 +1,7 @@
-//! One task from submit to result, in a SQLite file in the temporary folder.
+//! One task from submit to result, in a SQLite file.
 //!
-//! `cargo run --example lifecycle`
+//! `cargo run --example lifecycle -- windlass.db` keeps the file, so that you can look inside;
+//! without a name it is a temporary one.
 
 use serde_json::json;
 use uuid::Uuid;
@@ -13,7 +14,9 @@ use windlass::store::task::{Claim, Finish, Finishing, Tasks};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let file = std::env::temp_dir().join(format!("windlass-{}.db", Uuid::now_v7()));
+    let kept = std::env::args().nth(1).map(std::path::PathBuf::from);
+    let temporary = std::env::temp_dir().join(format!("windlass-{}.db", Uuid::now_v7()));
+    let file = kept.as_ref().unwrap_or(&temporary);
     let store = windlass::database::open(&format!("sqlite:{}", file.display()))?;
     migration::up(&store).await?;
     let tasks = Tasks::new(store.clone());
@@ -58,6 +61,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     store.close();
-    std::fs::remove_file(file)?;
+    if kept.is_none() {
+        std::fs::remove_file(&temporary)?;
+        std::fs::remove_file(temporary.with_extension("db.lock"))?;
+    }
     Ok(())
 }
