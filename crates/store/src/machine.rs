@@ -8,13 +8,14 @@ use windlass_domain::profile::{PROFILES, Profile};
 use windlass_domain::state::{Event, State};
 use windlass_domain::transition::{TRANSITIONS, Transition};
 
-/// The generated parts, by the name of their marker.
-pub fn parts(dialect: Dialect) -> [(&'static str, String); 3] {
-    [
-        ("transitions", transitions()),
-        ("profiles", profiles()),
-        ("legal_transition", legal_transition(dialect)),
-    ]
+/// The generated parts, by the name of their marker. PostgreSQL looks transitions up in its table;
+/// only SQLite has them in a check, too.
+pub fn parts(dialect: Dialect) -> Vec<(&'static str, String)> {
+    let mut parts = vec![("transitions", transitions()), ("profiles", profiles())];
+    if dialect == Dialect::Sqlite {
+        parts.push(("legal_transition", legal_transition()));
+    }
+    parts
 }
 
 /// Replaces what stands between each marker and its end.
@@ -66,7 +67,7 @@ fn profiles() -> String {
 
 /// A check over (profile, from_status, event, status): a fresh task is pending, a living task may
 /// be touched, and everything else is a row of the table.
-fn legal_transition(dialect: Dialect) -> String {
+fn legal_transition() -> String {
     let living = names(State::ALL.iter().copied().filter(|s| !s.is_terminal()));
     let mut lines = vec![
         "        CASE".to_owned(),
@@ -85,11 +86,7 @@ fn legal_transition(dialect: Dialect) -> String {
     }
     lines.push("            ELSE FALSE END".into());
     lines.push("        END".into());
-    let text = lines.join("\n") + "\n";
-    match dialect {
-        Dialect::Postgres => text,
-        Dialect::Sqlite => wrapped(&without_lists(&text)),
-    }
+    wrapped(&without_lists(&(lines.join("\n") + "\n")))
 }
 
 /// Breaks long lines of alternatives.
@@ -171,6 +168,9 @@ mod tests {
             let path =
                 format!("{}/migrations/{engine}/0001_task.up.sql", env!("CARGO_MANIFEST_DIR"));
             let text = std::fs::read_to_string(&path).expect("the migration exists");
+            for (name, _) in parts(dialect) {
+                assert!(text.contains(&format!("--@{name}\n")), "{path} lacks --@{name}");
+            }
             let filled = fill(&text, dialect);
             if std::env::var_os("UPDATE_DOCS").is_some() {
                 std::fs::write(&path, &filled).expect("the migration can be written");
