@@ -76,11 +76,13 @@ where
 }
 
 pub async fn submit(side: &Side, shape: Shape) -> Result<Duration> {
-    let mut inputs = Vec::new();
-    for _ in 0..shape.callers {
-        let batches: Result<Vec<_>> =
-            (0..shape.batches()).map(|_| tasks(shape.batch, None)).collect();
-        inputs.push(batches?);
+    let mut inputs = vec![Vec::with_capacity(shape.batches()); shape.callers];
+    for _ in 0..shape.batches() {
+        // In turns: ids carry their time, and callers that make theirs when they submit have ids
+        // close to each other.
+        for caller in &mut inputs {
+            caller.push(tasks(shape.batch, None)?);
+        }
     }
     let (time, _) = together(inputs, |caller, batches: Vec<Vec<NewTask>>| {
         let side = side.clone();

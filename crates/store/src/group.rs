@@ -155,7 +155,11 @@ impl<I, T> Drop for Leader<I, T> {
 }
 
 async fn lead<I: Send + 'static, T: Send + 'static>(leader: Leader<I, T>) {
-    while let Some(requests) = leader.0.next() {
+    loop {
+        // Whoever was just answered, or came together with the first, may join before the batch
+        // is closed: everything that can run now runs once. Alone this costs a microsecond.
+        tokio::task::yield_now().await;
+        let Some(requests) = leader.0.next() else { return };
         let mut items = Vec::with_capacity(requests.iter().map(|r| r.items.len()).sum());
         let mut answers = Vec::with_capacity(requests.len());
         for request in requests {

@@ -236,7 +236,7 @@ CREATE TABLE task_spec (
     CONSTRAINT an_inference_names_its_pool CHECK (profile <> 'inference' OR pool IS NOT NULL)
 ) STRICT, WITHOUT ROWID;
 
--- Not UNIQUE: REPLACE would delete the older task. The trigger task_spec_begins refuses instead.
+-- Not UNIQUE: REPLACE would delete the older task. The trigger task_spec_is_new refuses instead.
 CREATE INDEX task_spec_idempotency ON task_spec (idempotency_scope, idempotency_key)
     WHERE idempotency_key IS NOT NULL;
 CREATE INDEX task_spec_recent ON task_spec (created_at, id);
@@ -500,6 +500,23 @@ CREATE INDEX approval_expiry ON approval (expires_at)
 -- rowid (when it names none, NEW.rowid is -1 before the insert), and the tables of the hot path
 -- have none.
 
+CREATE TRIGGER task_spec_is_new BEFORE INSERT ON task_spec
+WHEN EXISTS (SELECT 1 FROM task_state WHERE id = NEW.id)
+    OR (NEW.idempotency_key IS NOT NULL AND EXISTS (
+        SELECT 1 FROM task_spec
+        WHERE idempotency_scope = NEW.idempotency_scope
+          AND idempotency_key = NEW.idempotency_key))
+BEGIN
+    SELECT RAISE(ABORT, 'windlass: task_spec: the id or idempotency key exists');
+END;
+CREATE TRIGGER task_spec_has_short_tags BEFORE INSERT ON task_spec
+WHEN NEW.tags IS NOT NULL AND (json_type(NEW.tags) <> 'object' OR EXISTS (
+    SELECT 1 FROM json_each(NEW.tags) AS t
+    WHERE t.type <> 'text' OR length(CAST(t.key AS BLOB)) NOT BETWEEN 1 AND 255
+        OR length(CAST(t.value AS BLOB)) > 255))
+BEGIN
+    SELECT RAISE(ABORT, 'windlass: task_spec: tags must be an object of short strings');
+END;
 CREATE TRIGGER task_spec_is_immutable BEFORE UPDATE ON task_spec BEGIN
     SELECT RAISE(ABORT, 'windlass: task_spec: what was submitted never changes');
 END;
@@ -521,6 +538,12 @@ END;
 CREATE TRIGGER task_tag_is_kept BEFORE DELETE ON task_tag
 WHEN NOT EXISTS (SELECT 1 FROM retention_gate) BEGIN
     SELECT RAISE(ABORT, 'windlass: task_tag: only the retention duty removes rows');
+END;
+CREATE TRIGGER task_state_begins_once BEFORE INSERT ON task_state
+WHEN NEW.from_status IS NOT NULL
+    OR EXISTS (SELECT 1 FROM task_history WHERE task_id = NEW.id)
+BEGIN
+    SELECT RAISE(ABORT, 'windlass: task_state: a task begins once, as pending');
 END;
 CREATE TRIGGER task_state_is_kept BEFORE DELETE ON task_state
 WHEN OLD.finished_at IS NULL OR NOT EXISTS (SELECT 1 FROM retention_gate) BEGIN
@@ -707,11 +730,6 @@ END;
 -- History.
 
 CREATE TRIGGER task_state_insert_history AFTER INSERT ON task_state BEGIN
-    -- After the insert, because a trigger before it costs more than all that it would check; an
-    -- abort undoes the insert, and what a REPLACE deleted.
-    SELECT RAISE(ABORT, 'windlass: task_state: a task begins once, as pending')
-    WHERE NEW.from_status IS NOT NULL
-       OR EXISTS (SELECT 1 FROM task_history WHERE task_id = NEW.id);
     INSERT INTO task_history (task_id, change_id, from_status, to_status, event, actor, reason,
                               lease_id, metadata, at)
     VALUES (NEW.id, NEW.change_id, NULL, NEW.status, NEW.event, NEW.actor, NEW.reason,
@@ -719,6 +737,8 @@ CREATE TRIGGER task_state_insert_history AFTER INSERT ON task_state BEGIN
 END;
 CREATE TRIGGER task_state_update_history AFTER UPDATE ON task_state
 WHEN NEW.status <> OLD.status BEGIN
+    SELECT RAISE(ABORT, 'windlass: task_state: from_status must say where the task stood')
+    WHERE NEW.from_status IS NOT OLD.status;
     INSERT INTO task_history (task_id, change_id, from_status, to_status, event, actor, reason,
                               lease_id, metadata, at)
     VALUES (NEW.id, NEW.change_id, OLD.status, NEW.status, NEW.event, NEW.actor, NEW.reason,
@@ -731,23 +751,12 @@ WHEN NEW.status <> OLD.status BEGIN
 END;
 -- What was submitted begins its life at once. (PostgreSQL does it in the submitting statement.)
 CREATE TRIGGER task_spec_begins AFTER INSERT ON task_spec BEGIN
-    SELECT RAISE(ABORT, 'windlass: task_spec: the id or idempotency key exists')
-    WHERE EXISTS (SELECT 1 FROM task_state WHERE id = NEW.id)
-       OR (NEW.idempotency_key IS NOT NULL AND EXISTS (
-           SELECT 1 FROM task_spec
-           WHERE idempotency_scope = NEW.idempotency_scope
-             AND idempotency_key = NEW.idempotency_key AND id <> NEW.id));
     INSERT INTO task_state (id, profile, queue, change_id, actor, ready, order_key, run_at,
                             deadline_at, max_retries, created_at, entered_at, updated_at)
     VALUES (NEW.id, NEW.profile, NEW.queue, NEW.id, NEW.submitted_by,
             NEW.run_at <= NEW.created_at AND NEW.profile <> 'ledger',
             -NEW.priority * 35184372088832 + min(NEW.run_at, 35184372088831), NEW.run_at,
             NEW.deadline_at, NEW.max_retries, NEW.created_at, NEW.created_at, NEW.created_at);
-    SELECT RAISE(ABORT, 'windlass: task_spec: tags must be an object of short strings')
-    WHERE NEW.tags IS NOT NULL AND (json_type(NEW.tags) <> 'object' OR EXISTS (
-        SELECT 1 FROM json_each(NEW.tags) AS t
-        WHERE t.type <> 'text' OR length(CAST(t.key AS BLOB)) NOT BETWEEN 1 AND 255
-            OR length(CAST(t.value AS BLOB)) > 255));
     INSERT INTO task_tag (key, value, created_at, task_id)
     SELECT t.key, t.value, NEW.created_at, NEW.id FROM json_each(NEW.tags) AS t
     WHERE NEW.tags IS NOT NULL;

@@ -10,7 +10,7 @@ SELECT
     $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
     $22, $23, $24, $25, $26, $27, $28,
     coalesce($29, :now + $30), coalesce($31, :now + $32), :now
-WHERE NOT EXISTS (SELECT 1 FROM task_spec WHERE id = $2)
-  AND ($24 IS NULL OR NOT EXISTS (
-      SELECT 1 FROM task_spec
-      WHERE idempotency_scope = $23 AND idempotency_key = $24))
+WHERE $24 IS NULL OR NOT EXISTS (
+    SELECT 1 FROM task_spec
+    WHERE idempotency_scope = $23 AND idempotency_key = $24)
+ON CONFLICT (id) DO NOTHING

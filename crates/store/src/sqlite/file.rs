@@ -5,6 +5,7 @@
 
 use super::error::map;
 use super::options::{Options, Synchronous};
+use super::triggers;
 use crate::error::{Error, Result};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
@@ -76,7 +77,10 @@ pub(super) fn open_writer(path: &Path, options: &Options) -> Result<Connection> 
         "PRAGMA synchronous = {synchronous}; PRAGMA foreign_keys = ON;
          PRAGMA wal_autocheckpoint = 0; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16384;"
     );
-    connection.execute_batch(&settings).map_err(|e| map(&e, &path.display().to_string()))?;
+    let told = |e: rusqlite::Error| map(&e, &path.display().to_string());
+    connection.execute_batch(&settings).map_err(told)?;
+    triggers::leave_out(&connection).map_err(told)?;
+    triggers::install(&connection).map_err(told)?;
     Ok(connection)
 }
 

@@ -16,6 +16,7 @@ mod prepared;
 mod queue;
 mod reader;
 mod stats;
+mod triggers;
 mod tx;
 mod writer;
 

@@ -7,6 +7,7 @@
 
 use super::error::{internal, map};
 use super::prepared::{Failure, Statements};
+use super::triggers;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::statement::Dialect;
@@ -177,7 +178,9 @@ impl Tx for SqliteTx<'_, '_> {
         if !self.setting.may_write {
             return Err(internal(self.name, "a script, in a read transaction"));
         }
-        let ran = self.statements.connection.execute_batch(sql);
+        // Only migrations are scripts: they may have brought triggers, or replaced some.
+        let connection = self.statements.connection;
+        let ran = connection.execute_batch(sql).and_then(|()| triggers::install(connection));
         let name = self.name;
         self.noted(ran.map_err(|e| Failure::new(&e, name)))
     }

@@ -1,0 +1,39 @@
+//! Which of the schema's triggers run for the writer.
+//!
+//! The schema has triggers that write (the history, a task's first state) and triggers that only
+//! refuse what a statement of ours never does. For any other program that opens the file both run.
+//! The writer leaves the refusing ones out, because SQLite interprets every trigger for every row:
+//! they were a third of the time of a lifecycle. What a transition may be is not among them: the
+//! CHECK constraints hold for everybody.
+//!
+//! Invariant: the writer's triggers are copies, made from the file's own schema.
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OptionalExtension};
+
+const WRITING: [&str; 3] =
+    ["task_spec_begins", "task_state_insert_history", "task_state_update_history"];
+
+/// Leaves all triggers of the schema out, until [`install`] has copied those that write.
+pub(super) fn leave_out(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false).map(drop)
+}
+
+/// Copies the triggers that write. A file without our schema has none yet.
+pub(super) fn install(connection: &Connection) -> rusqlite::Result<()> {
+    let sql = "SELECT sql FROM main.sqlite_schema WHERE type = 'trigger' AND name = ?1";
+    for name in WRITING {
+        let found = connection.query_row(sql, [name], |row| row.get::<_, String>(0)).optional()?;
+        if let Some(text) = found {
+            connection.execute_batch(&temporary(name, &text))?;
+        }
+    }
+    Ok(())
+}
+
+/// TEMP triggers run where the schema's do not.
+fn temporary(name: &str, text: &str) -> String {
+    let created = format!("CREATE TRIGGER {name} ");
+    let copied = text.replacen(&created, &format!("CREATE TEMP TRIGGER writer_{name} "), 1);
+    format!("DROP TRIGGER IF EXISTS temp.writer_{name}; {copied}")
+}
