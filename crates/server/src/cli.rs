@@ -43,17 +43,16 @@ const EXIT_CODES: &str = "Exit codes:
 #[command(
     name = "windlass",
     version,
-    disable_version_flag = true,
     after_help = EXIT_CODES,
     max_term_width = 100,
     arg_required_else_help = true
 )]
 struct Arguments {
     /// Print JSON instead of text, also for errors; streams print one value a line.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Everywhere")]
     json: bool,
     /// Read this configuration file instead of ./windlass.toml [env: WINDLASS_CONFIG].
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Everywhere")]
     config: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
@@ -67,7 +66,7 @@ enum Command {
   windlass serve --database postgres://app@db/windlass --listen 127.0.0.1:7070")]
     Serve(ServeArguments),
     /// Run a command for each task of a queue.
-    Worker(work::Arguments),
+    Worker(Box<work::Arguments>),
     /// Submit, find, follow and cancel tasks.
     Task(task::Arguments),
     /// Look at the workers' sessions.
@@ -96,7 +95,7 @@ enum Command {
 #[derive(Args)]
 struct Connection {
     /// The server's URL [env: WINDLASS_SERVER] [default: http://127.0.0.1:7070].
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL", help_heading = "Everywhere")]
     server: Option<String>,
 }
 
@@ -211,7 +210,7 @@ pub fn run() -> ExitCode {
 async fn dispatch(command: Command, context: &Context) -> Result<u8, Failure> {
     match command {
         Command::Serve(arguments) => serve(arguments, context).await,
-        Command::Worker(arguments) => work::run(arguments, context).await,
+        Command::Worker(arguments) => work::run(*arguments, context).await,
         Command::Task(arguments) => task::run(arguments, context).await,
         Command::Session(arguments) => inform::sessions(arguments, context).await,
         Command::Events(arguments) => events::run(arguments, context).await,

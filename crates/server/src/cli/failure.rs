@@ -18,7 +18,7 @@ pub struct Failure {
     /// The exit code.
     pub exit: u8,
     /// The server's own words, if it was the server who refused.
-    body: Option<Value>,
+    body: Option<Box<Value>>,
 }
 
 impl Failure {
@@ -70,7 +70,7 @@ impl Failure {
 
     fn to_json(&self) -> Value {
         let mut value = match &self.body {
-            Some(body) if body.is_object() => body.clone(),
+            Some(body) if body.is_object() => (**body).clone(),
             _ => json!({ "code": self.code, "detail": self.detail }),
         };
         if let Some(hint) = &self.hint {
@@ -106,7 +106,7 @@ impl From<client::Error> for Failure {
                 let mut failure = Failure::new(&problem.code, problem.detail, exit);
                 failure.hint = hint.map(str::to_owned);
                 failure.errors = problem.errors;
-                failure.body = Some(problem.body);
+                failure.body = Some(Box::new(problem.body));
                 failure
             }
         }

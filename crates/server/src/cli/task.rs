@@ -19,9 +19,9 @@ pub(super) struct Arguments {
 #[derive(Subcommand)]
 enum Action {
     /// Submit a task.
-    Submit(submit::Arguments),
+    Submit(Box<submit::Arguments>),
     /// List tasks, newest first.
-    List(ListArguments),
+    List(Box<ListArguments>),
     /// Show one task.
     Show(ShowArguments),
     /// Wait until a task is finished; the exit code tells how it ended.
@@ -114,8 +114,8 @@ struct CancelArguments {
 pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, Failure> {
     let client = context.client(&arguments.connection)?;
     match arguments.action {
-        Action::Submit(arguments) => submit::run(arguments, &client, context).await,
-        Action::List(arguments) => list(arguments, &client, context).await,
+        Action::Submit(arguments) => submit::run(*arguments, &client, context).await,
+        Action::List(arguments) => list(*arguments, &client, context).await,
         Action::Show(arguments) => show(arguments, &client, context).await,
         Action::Wait(arguments) => wait::wait(arguments, &client, context).await,
         Action::Watch(arguments) => wait::watch(arguments, &client, context).await,

@@ -1,3 +1,6 @@
 //! The binary as people use it: real processes, real databases, a real server.
 
+mod fake;
 mod migrate;
+mod task;
+mod worker;
