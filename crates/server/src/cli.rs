@@ -240,7 +240,7 @@ async fn serve(arguments: ServeArguments, context: &Context) -> Result<u8, Failu
     let config = context.config(arguments.flags())?;
     config.check_listen().map_err(|told| Failure::new("key_required", told, 78))?;
     start_logging(&config)?;
-    crate::serve::run(config).await.map_err(|told| Failure::new("serve_failed", told, 1))?;
+    crate::serve::run(config).await?;
     Ok(0)
 }
 

@@ -1,11 +1,58 @@
-//! The server: opens the database and answers HTTP until it is told to stop.
+//! `windlass serve`: the database, the engine and the HTTP API in one process.
 
 use crate::config::Config;
+use crate::http::{self, Api, Keys};
+use std::time::Duration;
+use windlass::store::error::{Error, Result};
+use windlass::store::migration;
+use windlass::{Engine, Options};
 
-/// Serves until a signal comes.
-pub async fn run(config: Config) -> Result<(), String> {
-    let Config { listen, advertise, shutdown_ms, poll_ms, unsafe_durability, .. } = &config;
-    tracing::debug!(advertise, shutdown_ms, poll_ms, unsafe_durability, "would serve");
-    let cluster = if config.cluster_key.is_some() { " in a cluster" } else { "" };
-    Err(format!("this build has no server yet; it would listen on {listen}{cluster}"))
+/// Serves until the process is told to end.
+pub async fn run(config: Config) -> Result<()> {
+    let keys: Vec<String> = config.keys.iter().map(|key| key.reveal().to_owned()).collect();
+    let keys = Keys::parse(&keys).map_err(Error::Configuration)?;
+    let shutdown = Duration::from_millis(config.shutdown_ms);
+    let options = Options {
+        advertise: config.advertise.clone(),
+        poll: Duration::from_millis(config.poll_ms.max(1)),
+        ..Options::default()
+    };
+    let store = windlass::database::open_with(&config.database, config.unsafe_durability)?;
+    let applied = migration::up(&store).await?;
+    if !applied.is_empty() {
+        tracing::info!(?applied, "the schema was brought up to date");
+    }
+    let listener = tokio::net::TcpListener::bind(config.listen).await.map_err(|error| {
+        let address = config.listen;
+        Error::Configuration(format!("cannot listen on {address}: {error}; choose another port"))
+    })?;
+    let address = listener.local_addr().unwrap_or(config.listen);
+    let engine = Engine::start(store, options).await.map_err(|error| match error {
+        windlass::engine::Error::Store(error) => error,
+        other => Error::Configuration(other.to_string()),
+    })?;
+    tracing::info!(%address, node = %engine.node(), "windlass is listening");
+    let routes = http::router(Api::new(engine.clone(), keys));
+    let draining = engine.clone();
+    let stop = async move {
+        told_to_end().await;
+        tracing::info!("shutting down: no new work; requests may finish");
+        draining.drain();
+    };
+    http::serve(listener, routes, stop, shutdown).await;
+    engine.shutdown(shutdown).await;
+    tracing::info!("bye");
+    Ok(())
+}
+
+/// SIGTERM or Ctrl-C.
+async fn told_to_end() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        return drop(tokio::signal::ctrl_c().await);
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
 }
