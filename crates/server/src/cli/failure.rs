@@ -99,7 +99,8 @@ impl From<client::Error> for Failure {
             client::Error::Problem(problem) => {
                 let exit = match problem.status {
                     401 | 403 => 77,
-                    408 | 429 | 503 => 75,
+                    408 | 429 | 503 | 504 => 75,
+                    507 => 74,
                     _ => 1,
                 };
                 let hint = hint(&problem.code, problem.status);

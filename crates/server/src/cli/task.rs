@@ -40,7 +40,7 @@ struct ListArguments {
     /// Only tasks in this state; may be repeated.
     #[arg(long, value_name = "STATE")]
     status: Vec<String>,
-    /// Only tasks that are not finished.
+    /// Only tasks that a worker holds: claimed or running.
     #[arg(long)]
     in_flight: bool,
     /// Only tasks of this queue.
@@ -52,9 +52,9 @@ struct ListArguments {
     /// Only tasks of this name.
     #[arg(long)]
     name: Option<String>,
-    /// Only tasks with this tag; may be repeated.
+    /// Only tasks with this tag.
     #[arg(long, value_name = "KEY:VALUE", value_parser = argument::tag)]
-    tag: Vec<(String, String)>,
+    tag: Option<(String, String)>,
     /// Only tasks of this agent.
     #[arg(long)]
     agent: Option<String>,
@@ -141,7 +141,7 @@ async fn list(arguments: ListArguments, client: &Client, context: &Context) -> R
     if arguments.in_flight {
         call = call.query("in_flight", true);
     }
-    for (key, value) in &arguments.tag {
+    if let Some((key, value)) = &arguments.tag {
         call = call.query("tag", format!("{key}:{value}"));
     }
     for (name, value) in [

@@ -2,9 +2,10 @@
 
 use super::Shared;
 use crate::client::{Call, Error, Patience};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use windlass::domain::time::Timestamp;
 
 /// The lease when the server says nothing: that of a job.
 const DEFAULT_LEASE_MS: u64 = 60_000;
@@ -92,7 +93,7 @@ async fn register(shared: &Shared) -> Result<Session, Error> {
     };
     let number = |name: &str| answer[name].as_u64();
     let lease_ms = number("lease_ms").or(options.lease_ms).unwrap_or(DEFAULT_LEASE_MS);
-    let ttl_ms = number("ttl_ms").unwrap_or(DEFAULT_TTL_MS);
+    let ttl_ms = number("ttl_ms").or_else(|| life_ms(&answer)).unwrap_or(DEFAULT_TTL_MS);
     let given = number("slots").and_then(|slots| usize::try_from(slots).ok());
     let id = answer["id"].as_str().or(body["id"].as_str()).unwrap_or_default().to_owned();
     Ok(Session {
@@ -100,6 +101,13 @@ async fn register(shared: &Shared) -> Result<Session, Error> {
         slots: given.unwrap_or(options.slots).clamp(1, options.slots),
         beat: Duration::from_millis((lease_ms.min(ttl_ms) / 3).max(100)),
     })
+}
+
+/// How long a new session lives without a sign of life: both times are the server's.
+fn life_ms(answer: &Value) -> Option<u64> {
+    let time = |name: &str| answer[name].as_str()?.parse::<Timestamp>().ok();
+    let life = time("expires_at")?.since_ms(time("created_at")?);
+    u64::try_from(life).ok().filter(|&life| life > 0)
 }
 
 /// Whether a refusal means that the session is no more.

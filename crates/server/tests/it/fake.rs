@@ -195,7 +195,13 @@ async fn answer(
             reply(200, task)
         }
         ("GET", ["v1", "events"]) => events(&mut world.lock().unwrap()),
-        ("GET", ["healthz" | "readyz"]) => reply(200, &json!({ "status": "ok" })),
+        ("GET", ["healthz" | "readyz"]) => {
+            Response::builder().header("content-type", "text/plain").body("ok\n".into()).unwrap()
+        }
+        ("GET", ["v1", "status"]) => {
+            reply(200, &json!({ "version": "1", "tasks": { "failed": 3, "pending": 0 } }))
+        }
+        ("GET", ["v1", "nodes"]) => reply(200, &json!({ "items": [{}], "next_cursor": null })),
         _ => problem(404, "not_found", "there is no such route"),
     }
 }

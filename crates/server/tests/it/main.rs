@@ -2,5 +2,6 @@
 
 mod fake;
 mod migrate;
+mod service;
 mod task;
 mod worker;

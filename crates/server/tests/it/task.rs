@@ -248,7 +248,7 @@ fn each_refusal_has_its_exit_code_and_advice() {
         (403, "forbidden", 77, "may do this"),
         (404, "not_found", 1, "task list"),
         (429, "queue_full", 75, "more workers"),
-        (503, "storage_full", 75, "storage_full"),
+        (507, "storage_full", 74, "storage_full"),
     ] {
         let body = json!({ "status": status, "code": code, "detail": "no" });
         fake.world().problem = Some((status, body));
@@ -292,11 +292,11 @@ fn something_that_is_no_windlass_is_told_as_such() {
 #[test]
 fn the_key_is_sent_and_never_printed() {
     let fake = Fake::start();
-    fake.world().key = Some("a-secret-key".into());
+    fake.world().key = Some("a-secret-key-of-ours".into());
     let mut list = command(&["task", "list", "--server", &fake.url]);
-    let output = list.env("WINDLASS_KEY", "a-secret-key").output().unwrap();
+    let output = list.env("WINDLASS_KEY", "a-secret-key-of-ours").output().unwrap();
     assert!(output.status.success(), "{}", told(&output));
-    let output = command(&["config"]).env("WINDLASS_KEY", "a-secret-key").output().unwrap();
+    let output = command(&["config"]).env("WINDLASS_KEY", "a-secret-key-of-ours").output().unwrap();
     assert!(out(&output).contains("***") && !out(&output).contains("a-secret"));
 }
 
@@ -314,7 +314,7 @@ fn events_go_on_behind_the_last_one_when_the_connection_breaks() {
     let cut = format!("{}id: 3\ndata: {{", event(2));
     fake.world().streams =
         [format!(": hello\n\n{}", event(1)), cut, format!("{}{}", event(3), event(4))].into();
-    let output = run(&fake, &["--json", "events", "--queue", "q", "--limit", "4"]);
+    let output = run(&fake, &["--json", "events", "--status", "running", "--limit", "4"]);
     assert!(output.status.success(), "{}", told(&output));
     let seen: Vec<Value> =
         out(&output).lines().map(|line| json_of(line.as_bytes())["data"]["seq"].clone()).collect();
@@ -323,7 +323,7 @@ fn events_go_on_behind_the_last_one_when_the_connection_breaks() {
     let resumed: Vec<_> =
         world.headers.iter().map(|headers| headers.get("last-event-id")).collect();
     assert_eq!(resumed, [None, Some(&"1".parse().unwrap()), Some(&"2".parse().unwrap())]);
-    assert!(world.requests[0].1.contains("queue=q"));
+    assert!(world.requests[0].1.contains("to_status=running"));
 }
 
 #[test]
@@ -332,6 +332,7 @@ fn status_asks_the_server_and_tells_whether_it_is_ready() {
     let output = run(&fake, &["status"]);
     assert!(output.status.success(), "{}", told(&output));
     assert!(out(&output).contains("ready         yes"), "{}", out(&output));
+    assert!(out(&output).contains("failed  3") && !out(&output).contains("pending"));
     let status = json_of(&run(&fake, &["--json", "status"]).stdout);
     assert_eq!(status["ready"], true);
 }

@@ -99,7 +99,7 @@ fn a_command_reads_the_task_and_its_output_is_the_result() {
         "payload": { "to": "anna" }, "name": "letter", "checkpoint": { "step": 2 },
     }));
     let script = r#"printf '{"stdin": %s, "env": "%s"}' "$(cat)" "$(env | base64 -w0)""#;
-    let _worker = Worker::start_in(&fake, &[], script, &[("WINDLASS_KEY", "a-secret-key")]);
+    let _worker = Worker::start_in(&fake, &[], script, &[("WINDLASS_KEY", "a-secret-key-of-ours")]);
     let item = fake.finished(&id);
     assert_eq!(item["outcome"], "complete");
     let input = &item["result"]["stdin"];
@@ -434,13 +434,15 @@ fn a_second_signal_ends_everything_at_once() {
 #[test]
 fn a_worker_that_the_server_refuses_says_why_and_ends() {
     let fake = Fake::start();
-    fake.world().key = Some("the-right-key".into());
-    let mut worker = Worker::start_in(&fake, &[], "echo 1", &[("WINDLASS_KEY", "the-wrong-key")]);
+    fake.world().key = Some("the-right-key-of-all".into());
+    let mut worker =
+        Worker::start_in(&fake, &[], "echo 1", &[("WINDLASS_KEY", "the-wrong-key-of-all")]);
     assert_eq!(worker.ended().code(), Some(77));
     let fake = Fake::start();
-    fake.world().key = Some("the-right-key".into());
+    fake.world().key = Some("the-right-key-of-all".into());
     let id = fake.submit(json!({}));
-    let _worker = Worker::start_in(&fake, &[], "echo 1", &[("WINDLASS_KEY", "the-right-key")]);
+    let _worker =
+        Worker::start_in(&fake, &[], "echo 1", &[("WINDLASS_KEY", "the-right-key-of-all")]);
     fake.finished(&id);
 }
 
