@@ -16,7 +16,7 @@ mod wait;
 mod work;
 
 use crate::client::Client;
-use crate::config::{Config, Flag, Surroundings};
+use crate::config::{Config, Flag, LogFormat, Surroundings};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 pub use failure::Failure;
 use std::path::PathBuf;
@@ -239,13 +239,17 @@ async fn dispatch(command: Command, context: &Context) -> Result<u8, Failure> {
 async fn serve(arguments: ServeArguments, context: &Context) -> Result<u8, Failure> {
     let config = context.config(arguments.flags())?;
     config.check_listen().map_err(|told| Failure::new("key_required", told, 78))?;
-    start_logging(&config)?;
+    start_logging(&config, context)?;
     crate::serve::run(config).await?;
     Ok(0)
 }
 
-fn start_logging(config: &Config) -> Result<(), Failure> {
-    crate::logging::start(&config.log, config.log_format).map_err(Failure::configuration)?;
+fn start_logging(config: &Config, context: &Context) -> Result<(), Failure> {
+    let format = match config.log_format {
+        LogFormat::Auto if context.json => LogFormat::Json,
+        format => format,
+    };
+    crate::logging::start(&config.log, format).map_err(Failure::configuration)?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }

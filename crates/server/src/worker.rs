@@ -176,9 +176,13 @@ async fn claim_until_drained(shared: Arc<Shared>) -> Result<(), Error> {
                 }
             }
             Err(error) if session::is_gone(&error) => shared.sessions.forget(&session.id),
-            Err(error) => {
+            Err(error) if session::is_lasting(&error, true) => {
                 tracing::error!(%error, "the server refuses to give work");
                 return Err(error);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a claim was not answered; trying again");
+                tokio::time::sleep(Patience::ENDLESS.longest).await;
             }
         }
     }

@@ -70,7 +70,7 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
     let mut flags = vec![flag("server", &arguments.connection.server)];
     flags.extend(arguments.log.flags());
     let config = context.config(flags)?;
-    start_logging(&config)?;
+    start_logging(&config, context)?;
     find(&arguments.command[0])?;
     let options = Options {
         name: arguments.name.unwrap_or_else(default_name),
