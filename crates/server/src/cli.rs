@@ -16,7 +16,8 @@ mod wait;
 mod work;
 
 use crate::client::Client;
-use crate::config::{Config, Flag, LogFormat, Surroundings};
+use crate::config::source::Source;
+use crate::config::{Config, Entry, Flag, LogFormat, Surroundings};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 pub use failure::Failure;
 use std::path::PathBuf;
@@ -180,6 +181,12 @@ impl Context {
     /// A client of the server that the command's flags and the configuration name.
     fn client(&self, connection: &Connection) -> Result<Client, Failure> {
         let config = self.config(vec![flag("server", &connection.server)])?;
+        // A command prints answers; it logs only for somebody who asked for it.
+        let is_asked =
+            |entry: &Entry| entry.setting.key == "log" && entry.source != Source::Default;
+        if config.entries.iter().any(is_asked) {
+            start_logging(&config, self)?;
+        }
         Client::new(&config).map_err(Failure::from)
     }
 }

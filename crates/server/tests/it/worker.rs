@@ -378,11 +378,15 @@ fn a_worker_waits_for_a_server_that_is_not_there_yet() {
 fn a_signal_lets_running_work_finish_and_closes_the_session() {
     let fake = Fake::start();
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("go");
+    let (file, begun) = (folder.path().join("go"), folder.path().join("pid"));
     let id = fake.submit(json!({}));
-    let script = format!("while [ ! -e {} ]; do sleep 0.02; done; echo 1", file.display());
+    let script = format!(
+        "echo $$ > {}; while [ ! -e {} ]; do sleep 0.02; done; echo 1",
+        begun.display(),
+        file.display()
+    );
     let mut worker = Worker::start(&fake, &[], &script);
-    fake.until("the start", |world| world.held.get(&id).map(|_| ()));
+    line_of(&begun);
     worker.signal(Signal::TERM);
     let later = fake.submit(json!({}));
     let beats = fake.world().beats.len();
@@ -397,6 +401,18 @@ fn a_signal_lets_running_work_finish_and_closes_the_session() {
         .iter()
         .any(|item| item["outcome"] != "release" && item["task_id"] == later.as_str());
     assert!(!is_taken, "work was begun after the signal");
+}
+
+#[test]
+fn a_signal_while_nothing_runs_ends_a_waiting_claim_at_once() {
+    let fake = Fake::start();
+    let mut worker = Worker::start(&fake, &[], "echo 1");
+    fake.until("a claim", |world| world.claimed.first().cloned());
+    let begun = Instant::now();
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.ended().code(), Some(0));
+    assert!(begun.elapsed() < Duration::from_secs(5), "it waited for the claim to end");
+    assert!(fake.world().sessions.is_empty(), "the session was not closed");
 }
 
 #[test]
