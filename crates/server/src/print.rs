@@ -71,7 +71,7 @@ pub fn allows_colour(is_terminal: bool) -> bool {
 
 /// Text in a colour, if standard output takes colours. The text must be safe already.
 pub fn painted(text: &str, paint: Paint) -> String {
-    if paint == Paint::Plain || !has_colour() {
+    if paint == Paint::Plain || text.is_empty() || !has_colour() {
         return text.to_owned();
     }
     format!("{}{text}\x1b[0m", paint.sequence())
