@@ -36,6 +36,11 @@ impl Keys {
         Ok(Keys { keys })
     }
 
+    /// Whether there are any.
+    pub(super) fn are_there(&self) -> bool {
+        !self.keys.is_empty()
+    }
+
     pub(super) fn caller(&self, headers: &HeaderMap) -> Result<Caller> {
         if self.keys.is_empty() {
             return Ok(Caller { principal: String::new(), actor: "api".into() });

@@ -34,7 +34,64 @@ pub fn complete(mut document: Json) -> Json {
         }
     }
     bounds(&mut document);
+    rename(&mut document);
     document
+}
+
+/// Names of schemas that differ from those of our types: clients are generated from them.
+const NAMES: &[(&str, &str)] = &[
+    ("AssignmentBody", "Assignment"),
+    ("ClaimBody", "ClaimRequest"),
+    ("ErrorBody", "Error"),
+    ("FailureBody", "Failure"),
+    ("HistoryBody", "Transition"),
+    ("LeaseBody", "Lease"),
+    ("List_FailureBody", "FailureList"),
+    ("List_HistoryBody", "TransitionList"),
+    ("List_NodeBody", "NodeList"),
+    ("List_SessionBody", "SessionList"),
+    ("List_TaskBody", "TaskList"),
+    ("NodeBody", "Node"),
+    ("OutcomeName", "Outcome"),
+    ("SessionBody", "Session"),
+    ("StatusBody", "ServerStatus"),
+    ("TaskBody", "Task"),
+    ("Value", "Json"),
+];
+
+fn rename(document: &mut Json) {
+    if let Some(schemas) = document["components"]["schemas"].as_object_mut() {
+        for (from, to) in NAMES {
+            let schema = schemas.remove(*from);
+            debug_assert!(schema.is_some(), "{from}");
+            schemas.extend(schema.map(|schema| ((*to).to_owned(), schema)));
+        }
+    }
+    document["components"]["schemas"]["Json"] = json!({
+        "description": "Any JSON that both databases keep; see docs/errors.md.",
+    });
+    refer(document);
+}
+
+/// Leads references to the new names. Any JSON may be null, so nothing else need say it.
+fn refer(value: &mut Json) {
+    const PLACE: &str = "#/components/schemas/";
+    match value {
+        Json::Object(fields) => {
+            fields.values_mut().for_each(refer);
+            let either = fields.get("oneOf").and_then(Json::as_array).cloned().unwrap_or_default();
+            let any = json!({ "$ref": format!("{PLACE}Json") });
+            if either.contains(&any) && either.contains(&json!({ "type": "null" })) {
+                fields.remove("oneOf");
+                fields.extend(object(any));
+            }
+            let Some(Json::String(reference)) = fields.get_mut("$ref") else { return };
+            let known = NAMES.iter().find(|(from, _)| reference.strip_prefix(PLACE) == Some(from));
+            known.into_iter().for_each(|(_, to)| *reference = format!("{PLACE}{to}"));
+        }
+        Json::Array(items) => items.iter_mut().for_each(refer),
+        _ => {}
+    }
 }
 
 /// Adds the problems that an operation may answer with.
@@ -53,6 +110,8 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
     wrong.extend(has_body.then_some("invalid_json"));
     wrong.extend((has("cursor") || has("after")).then_some("invalid_cursor"));
     codes.push((400, wrong));
+    codes.push((403, vec!["origin_not_allowed"]));
+    codes.push((421, vec!["host_not_allowed"]));
     codes.push((401, (!is_open).then_some("unauthenticated").into_iter().collect()));
     let missing = if path.contains("sessions") { "session_not_found" } else { "not_found" };
     let is_finish = path.ends_with("/finish");

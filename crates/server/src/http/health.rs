@@ -146,7 +146,8 @@ pub async fn status(State(api): State<Api>) -> Result<Json<StatusBody>> {
 /// The metrics, for Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "service",
     operation_id = "metrics",
-    responses((status = 200, description = "OpenMetrics text", body = String)))]
+    responses((status = 200, description = "OpenMetrics text", body = String,
+        content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8")))]
 pub async fn metrics(State(api): State<Api>) -> Result<Response> {
     let counts = api.engine.tasks().counts().await.ok();
     let text = api.metrics.text(&api.engine, counts.as_ref());

@@ -5,7 +5,7 @@
 //! Absent from the log: queries, headers and bodies. They may hold secrets.
 
 use super::problem::Problem;
-use super::{Api, Caller};
+use super::{Api, Caller, origin};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
@@ -54,10 +54,11 @@ async fn observe(State(api): State<Api>, mut request: Request, next: Next) -> Re
     let path: String = request.uri().path().chars().take(200).collect();
     let matched = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let route = matched.as_deref().unwrap_or("unknown").to_owned();
-    let caller = match OPEN.contains(&route.as_str()) {
+    let allowed = origin::check(request.headers(), request.uri(), api.keys.are_there());
+    let caller = allowed.and_then(|()| match OPEN.contains(&route.as_str()) {
         true => Ok(None),
         false => api.keys.caller(request.headers()).map(Some),
-    };
+    });
     let who = caller.as_ref().ok().and_then(|caller| Some(caller.as_ref()?.actor.clone()));
     let mut response = match caller {
         Err(problem) => problem.into_response(),
@@ -98,16 +99,18 @@ async fn observe(State(api): State<Api>, mut request: Request, next: Next) -> Re
 
 async fn run(api: &Api, route: &str, request: Request, next: Next) -> Response {
     let is_read = [Method::GET, Method::HEAD].contains(request.method());
-    let answered = AssertUnwindSafe(next.run(request)).catch_unwind();
-    let answered = match PATIENT.contains(&route) {
-        true => Ok(answered.await),
-        false => tokio::time::timeout(api.timeout, answered).await,
-    };
-    match answered {
-        Ok(Ok(response)) => response,
-        Ok(Err(_)) => Problem::internal(&"a handler panicked").into_response(),
-        Err(_) => too_slow(is_read).into_response(),
+    let answered = caught(next.run(request));
+    if PATIENT.contains(&route) {
+        return answered.await;
     }
+    let answered = tokio::time::timeout(api.timeout, answered).await;
+    answered.unwrap_or_else(|_| too_slow(is_read).into_response())
+}
+
+/// A panic in a handler is a defect of ours, and no reason to leave the caller without an answer.
+async fn caught(answer: impl Future<Output = Response>) -> Response {
+    let answered = AssertUnwindSafe(answer).catch_unwind().await;
+    answered.unwrap_or_else(|_| Problem::internal(&"a handler panicked").into_response())
 }
 
 fn too_slow(is_read: bool) -> Problem {
@@ -150,6 +153,17 @@ mod tests {
         let many: Vec<String> = (0..50).map(|n| n.to_string()).collect();
         let many: Vec<Option<&str>> = many.iter().map(|id| Some(id.as_str())).collect();
         assert_eq!(joined(&many).unwrap().matches(',').count(), 9);
+    }
+
+    #[tokio::test]
+    async fn a_panic_becomes_a_problem_with_the_requests_id() {
+        let mut response = caught(async { panic!("on purpose") }).await;
+        assert_eq!(response.status(), 500);
+        assert_eq!(Problem::name_request(&mut response, "r-1"), Some("internal"));
+        let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body["request_id"], "r-1");
+        assert!(!body.to_string().contains("on purpose"));
     }
 
     #[test]

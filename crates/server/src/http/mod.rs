@@ -14,6 +14,7 @@ mod health;
 mod metrics;
 mod middleware;
 mod openapi;
+mod origin;
 mod problem;
 mod request;
 mod session;

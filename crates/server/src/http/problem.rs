@@ -125,6 +125,8 @@ pub const TITLES: &[(&str, &str)] = &[
     ("storage_full", "The disk is full"),
     ("outcome_unknown", "The outcome is unknown"),
     ("cursor_expired", "The event is older than what is kept"),
+    ("host_not_allowed", "The server does not answer to this name"),
+    ("origin_not_allowed", "A page of another origin may not call"),
     ("request_timeout", "The request did not arrive in time"),
     ("constraint", "The database refused a row"),
     ("data", "A value does not fit"),

@@ -19,6 +19,9 @@ use windlass::domain::validate::MAX_BATCH_BYTES;
 
 /// The largest body: a batch with the JSON around it.
 pub const MAX_BODY_BYTES: usize = MAX_BATCH_BYTES + 1024 * 1024;
+/// How much of a body that is too large is read and thrown away: a client that is still sending when
+/// the connection closes would never see the answer.
+const MOST_DISCARDED_BYTES: usize = 4 * MAX_BODY_BYTES;
 /// How long a body may take as a whole.
 const BODY_LIMIT: Duration = Duration::from_secs(30);
 /// How long a body may be silent.
@@ -61,24 +64,25 @@ fn media(headers: &HeaderMap) -> Result<()> {
 }
 
 async fn read(request: Request) -> Result<Bytes> {
-    let announced = request.headers().get(header::CONTENT_LENGTH);
-    let announced = announced.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if announced.is_some_and(|length| length > MAX_BODY_BYTES as u64) {
-        return Err(too_large());
-    }
     let mut body = request.into_body();
     let mut bytes = BytesMut::new();
+    let mut read = 0;
     let end = Instant::now() + BODY_LIMIT;
     loop {
         let next = timeout_at(end.min(Instant::now() + SILENCE_LIMIT), body.frame()).await;
         match next {
+            Ok(None) if read > MAX_BODY_BYTES => return Err(too_large()),
             Ok(None) => return Ok(bytes.freeze()),
             Ok(Some(Ok(frame))) => {
                 let Ok(data) = frame.into_data() else { continue };
-                if bytes.len() + data.len() > MAX_BODY_BYTES {
+                read += data.len();
+                if read <= MAX_BODY_BYTES {
+                    bytes.extend_from_slice(&data);
+                } else if read > MOST_DISCARDED_BYTES {
                     return Err(too_large());
+                } else {
+                    bytes = BytesMut::new();
                 }
-                bytes.extend_from_slice(&data);
             }
             Ok(Some(Err(_))) => {
                 let detail = "the body did not arrive completely; send it again";

@@ -124,3 +124,55 @@ async fn every_type_of_a_problem_leads_to_a_page() {
     let problem = server.get("/v1/tasks/x").await.refused(400, "invalid_id");
     assert_eq!(problem["type"], json!("/docs#invalid_id"));
 }
+
+/// The repository's own page about the API.
+const PAGE: &str = include_str!("../../../../../docs/http-api.md");
+
+#[test]
+fn the_page_in_the_repository_names_every_route() {
+    let missing: Vec<&str> = ROUTES
+        .iter()
+        .copied()
+        .filter(|route| {
+            let (method, path) = route.split_once(' ').unwrap();
+            !PAGE.contains(&format!("{} {path}`", method.to_uppercase()))
+        })
+        .collect();
+    assert_eq!(missing, [] as [&str; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_page_in_the_repository_names_every_field() {
+    let server = Server::on_sqlite().await;
+    let document = server.get("/openapi.json").await.expect(200);
+    let mut missing = Vec::new();
+    for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+        for field in schema["properties"].as_object().into_iter().flatten().map(|(name, _)| name) {
+            let words = PAGE.split(|c: char| !c.is_alphanumeric() && c != '_');
+            if !words.into_iter().any(|word| word == field) {
+                missing.push(format!("{name}.{field}"));
+            }
+        }
+    }
+    assert_eq!(missing, [] as [&str; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_examples_of_the_page_in_the_repository_run() {
+    let server = Server::on_sqlite().await;
+    let mut script = "set -eu -o pipefail\n".to_owned();
+    for block in PAGE.split("```sh\n").skip(1) {
+        script.push_str(block.split("```").next().unwrap());
+    }
+    let script = script.replace("http://127.0.0.1:7070", &server.url(""));
+    let folder = tempfile::tempdir().unwrap();
+    let ran = tokio::task::spawn_blocking(move || {
+        let mut shell = std::process::Command::new("bash");
+        shell.args(["-x", "-c", &script]).current_dir(folder.path()).output().unwrap()
+    });
+    let ran = ran.await.unwrap();
+    let told = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(ran.status.success(), "{told}");
+    let page = server.get("/v1/tasks?queue=docs&status=completed").await.expect(200);
+    assert_eq!(page["items"][0]["result"], json!({ "sent": true }), "{told}");
+}

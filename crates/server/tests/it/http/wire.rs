@@ -33,9 +33,9 @@ fn statuses(answer: &str) -> Vec<&str> {
 #[tokio::test]
 async fn ambiguous_and_broken_heads_are_refused_and_never_a_second_request() {
     let server = Server::on_sqlite().await;
-    let inner = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+    let inner = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let smuggled = format!("0\r\n\r\n{inner}");
-    let post = "POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n";
+    let post = "POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
     let length = smuggled.len();
     for (bytes, allowed) in [
         // Two lengths that differ; a length that is none; both a length and chunks.
@@ -46,14 +46,14 @@ async fn ambiguous_and_broken_heads_are_refused_and_never_a_second_request() {
         (format!("{post}Transfer-Encoding: xchunked\r\n\r\n{smuggled}"), "400"),
         (format!("{post}Transfer-Encoding : chunked\r\n\r\n{smuggled}"), "400"),
         (format!("{post}Transfer-Encoding: chunked\r\n\r\nzz\r\n{inner}"), "400"),
-        ("GET /healthz HTTP/1.1\r\nHost: x\r\nA: b\r\n c: d\r\n\r\n".into(), "400"),
-        ("GET /healthz HTTP/1.1\r\nHost: x\r\nA\0B: c\r\n\r\n".into(), "400"),
-        ("GET /he althz HTTP/1.1\r\nHost: x\r\n\r\n".into(), "400"),
-        ("GET /healthz HTTP/9.9\r\nHost: x\r\n\r\n".into(), "400"),
+        ("GET /healthz HTTP/1.1\r\nHost: localhost\r\nA: b\r\n c: d\r\n\r\n".into(), "400"),
+        ("GET /healthz HTTP/1.1\r\nHost: localhost\r\nA\0B: c\r\n\r\n".into(), "400"),
+        ("GET /he althz HTTP/1.1\r\nHost: localhost\r\n\r\n".into(), "400"),
+        ("GET /healthz HTTP/9.9\r\nHost: localhost\r\n\r\n".into(), "400"),
         ("\u{16}\u{3}\u{1}hello\r\n\r\n".into(), "400"),
-        (format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(100_000)), "4"),
-        (format!("GET / HTTP/1.1\r\nHost: x\r\nA: {}\r\n\r\n", "a".repeat(100_000)), "431"),
-        (format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "A: b\r\n".repeat(500)), "431"),
+        (format!("GET /{} HTTP/1.1\r\nHost: localhost\r\n\r\n", "a".repeat(100_000)), "4"),
+        (format!("GET / HTTP/1.1\r\nHost: localhost\r\nA: {}\r\n\r\n", "a".repeat(100_000)), "431"),
+        (format!("GET / HTTP/1.1\r\nHost: localhost\r\n{}\r\n", "A: b\r\n".repeat(500)), "431"),
     ] {
         let (answer, closed) = exchange(&server, bytes.as_bytes(), Duration::from_secs(5)).await;
         let shown: String = bytes.chars().take(120).collect();
@@ -68,6 +68,25 @@ async fn ambiguous_and_broken_heads_are_refused_and_never_a_second_request() {
         exchange(&server, format!("{both}{smuggled}").as_bytes(), Duration::from_secs(2)).await;
     assert!(!answer.contains("ok\n"), "the inner request was carried out: {answer}");
     assert_eq!(server.written().await, (0, 0));
+}
+
+#[tokio::test]
+async fn a_page_of_another_origin_can_neither_act_nor_read() {
+    let server = Server::on_sqlite().await;
+    let id = server.submit("q").await;
+    let cancel = format!("/v1/tasks/{id}/cancel");
+    let request = server.request(reqwest::Method::POST, &cancel);
+    let reply = server.send(request.header("Origin", "http://evil.example")).await;
+    reply.refused(403, "origin_not_allowed");
+    for (method, path) in
+        [(reqwest::Method::POST, cancel.as_str()), (reqwest::Method::GET, "/v1/tasks")]
+    {
+        let request = server.request(method, path).header("Host", "evil.example");
+        server.send(request).await.refused(421, "host_not_allowed");
+    }
+    assert_eq!(server.task(&id).await["status"], "pending");
+    let own = server.request(reqwest::Method::POST, &cancel).header("Origin", server.url(""));
+    assert_eq!(server.send(own).await.expect(200)["status"], "cancelled");
 }
 
 #[tokio::test]
@@ -86,7 +105,7 @@ async fn a_header_cannot_be_broken_out_of() {
 async fn a_head_that_never_ends_is_given_up_and_others_are_served_meanwhile() {
     let server = Server::on_sqlite().await;
     let started = Instant::now();
-    let half = b"GET /healthz HTTP/1.1\r\nHost: x\r\nA: ";
+    let half = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nA: ";
     let slow = exchange(&server, half, Duration::from_secs(30));
     let busy = async {
         for _ in 0..10 {
@@ -102,7 +121,7 @@ async fn a_head_that_never_ends_is_given_up_and_others_are_served_meanwhile() {
 #[tokio::test]
 async fn a_body_that_never_comes_is_answered_408() {
     let server = Server::on_sqlite().await;
-    let head = b"POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n\
+    let head = b"POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
         Content-Length: 20\r\n\r\n{\"queue\"";
     let (answer, closed) = exchange(&server, head, Duration::from_secs(25)).await;
     assert_eq!(statuses(&answer), ["408"], "{answer}");
@@ -114,9 +133,9 @@ async fn a_body_that_never_comes_is_answered_408() {
 async fn a_client_that_hangs_up_in_the_middle_harms_nobody() {
     let server = Server::on_sqlite().await;
     for bytes in [
-        &b"POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n\
+        &b"POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
             Content-Length: 20\r\n\r\n{\"queue\""[..],
-        &b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n"[..],
+        &b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"[..],
         &b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..],
     ] {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
