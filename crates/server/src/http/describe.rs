@@ -26,10 +26,12 @@ pub fn complete(mut document: Json) -> Json {
             "description": "Needed where the server was given keys.",
         },
     });
+    let schemas = document["components"]["schemas"].clone();
     if let Some(paths) = document["paths"].as_object_mut() {
         for (path, item) in paths {
             for (method, operation) in item.as_object_mut().into_iter().flatten() {
                 errors(path, method, operation);
+                optional_body(operation, &schemas);
             }
         }
     }
@@ -91,6 +93,16 @@ fn refer(value: &mut Json) {
         }
         Json::Array(items) => items.iter_mut().for_each(refer),
         _ => {}
+    }
+}
+
+/// A body whose fields may all be left out may be left out itself.
+fn optional_body(operation: &mut Json, schemas: &Json) {
+    let schema = &operation["requestBody"]["content"]["application/json"]["schema"]["$ref"];
+    let name = schema.as_str().and_then(|reference| reference.rsplit('/').next());
+    let Some(schema) = name.and_then(|name| schemas.get(name)) else { return };
+    if schema.get("required").is_none() {
+        operation["requestBody"]["required"] = json!(false);
     }
 }
 

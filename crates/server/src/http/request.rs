@@ -104,7 +104,29 @@ fn too_large() -> Problem {
 
 /// A value as the type it must be; what does not fit is named by its pointer.
 pub fn typed<T: DeserializeOwned>(value: serde_json::Value) -> Result<T> {
+    objects(&value, "")?;
     serde_path_to_error::deserialize(value).map_err(misfit)
+}
+
+/// What has named fields must be an object. serde would take a list as well, by position: `[]` for a
+/// call whose fields may all be left out.
+fn objects(value: &serde_json::Value, at: &str) -> Result<()> {
+    use serde_json::Value;
+    let Value::Object(fields) = value else {
+        return Err(Problem::field(at, "wrong_type", "must be an object with named fields"));
+    };
+    for name in ["backoff", "error"] {
+        if let Some(list @ Value::Array(_)) = fields.get(name) {
+            objects(list, &format!("{at}/{name}"))?;
+        }
+    }
+    for name in ["leases", "items"] {
+        let items = fields.get(name).and_then(Value::as_array);
+        for (index, item) in items.into_iter().flatten().enumerate() {
+            objects(item, &format!("{at}/{name}/{index}"))?;
+        }
+    }
+    Ok(())
 }
 
 /// What does not fit, in the words of `serde`, as one finding.
@@ -190,6 +212,9 @@ mod tests {
     fn a_misfit_is_named_by_its_pointer() {
         for (value, pointer, code) in [
             (json!(null), "", "wrong_type"),
+            (json!([]), "", "wrong_type"),
+            (json!({ "backoff": [1] }), "/backoff", "wrong_type"),
+            (json!({ "items": [{}, []] }), "/items/1", "wrong_type"),
             (json!({ "colour": 1 }), "/colour", "unknown_field"),
             (json!({ "a/b~c": 1 }), "/a~1b~0c", "unknown_field"),
             (json!({ "queue": 1 }), "/queue", "wrong_type"),

@@ -34,7 +34,7 @@ const SUBMITS: &[Row] = &[
     (r#"{"queue": "q", "payload": 123456789012345678901234567890}"#, 400, JSON, "", ""),
     // Not an object.
     ("null", 422, INVALID, "", "wrong_type"),
-    ("[]", 422, INVALID, "/queue", "required"),
+    ("[]", 422, INVALID, "", "wrong_type"),
     ("7", 422, INVALID, "", "wrong_type"),
     ("\"queue\"", 422, INVALID, "", "wrong_type"),
     // Fields that are unknown, missing or of another type.
