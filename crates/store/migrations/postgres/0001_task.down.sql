@@ -9,6 +9,12 @@ DROP FUNCTION windlass_settle_approval(task_state);
 DROP FUNCTION windlass_complete_manual_update(task_state, task_state);
 DROP TABLE approval, task_tally_position, task_tally, task_history, task_progress, task_state,
     task_tag, task_spec, profile, transition;
+DROP FUNCTION windlass_rebase_log();
+DROP FUNCTION windlass_log_is_ahead();
+DROP FUNCTION windlass_next_xid();
+DROP FUNCTION windlass_horizon();
+DROP FUNCTION windlass_xid();
+DROP FUNCTION windlass_xid_base();
 DROP FUNCTION windlass_write_tags();
 DROP FUNCTION windlass_write_history();
 DROP FUNCTION windlass_write_first_history();

@@ -9,8 +9,12 @@
 -- by hand, and it fills in what they left out or refuses them.
 --
 -- Invariant: one task_history row per transition, written by a statement trigger from the new
--- rows alone. xid and seq give it a place in commit order: a reader that stays below the oldest
--- running transaction skips nothing.
+-- rows alone. xid and seq give it a place in the log; how a reader skips nothing and sees every
+-- task's changes in their order is said at windlass_xid.
+--
+-- Functions look names up in the schema that this migration runs in and nowhere else, whatever
+-- search_path their caller has.
+SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
 CREATE TYPE task_profile AS ENUM ('job', 'delegation', 'ledger', 'inference');
 
@@ -273,6 +277,33 @@ CREATE TABLE task_tag (
     PRIMARY KEY (key, value, created_at, task_id)
 );
 
+-- ---------------------------------------------------------------------------------------------
+-- The log's numbers.
+
+-- What is added to PostgreSQL's transaction numbers. Not a table, because every statement needs
+-- it; windlass_rebase_log replaces it. Not IMMUTABLE, because plans would keep the old number.
+CREATE FUNCTION windlass_xid_base() RETURNS bigint
+LANGUAGE sql STABLE PARALLEL SAFE RETURN 0::bigint;
+
+-- The number of this transaction. Every change of a task carries it, or that of the task's change
+-- before if that is higher: a transaction takes its number with its first lock, so it may change a
+-- task after one with a higher number did. Hence
+--   * a task's changes stand in the log, by (xid, seq), in the order in which they happened;
+--   * what carries a number was written by a transaction with that number or a lower one, so
+--     nothing appears below a number once all transactions below it are over.
+CREATE FUNCTION windlass_xid() RETURNS bigint
+LANGUAGE sql STABLE RETURN windlass_xid_base() + pg_current_xact_id()::text::bigint;
+
+-- Below this number all transactions are over: a reader that stays below it skips nothing.
+CREATE FUNCTION windlass_horizon() RETURNS bigint
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN windlass_xid_base() + pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+
+-- No transaction has this number yet.
+CREATE FUNCTION windlass_next_xid() RETURNS bigint
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN windlass_xid_base() + pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+
 CREATE TABLE task_state (
     id uuid PRIMARY KEY,
     profile task_profile NOT NULL,
@@ -281,6 +312,7 @@ CREATE TABLE task_state (
     from_status task_status,
     event task_event NOT NULL DEFAULT 'submit',
     change_id uuid NOT NULL,
+    xid bigint NOT NULL DEFAULT windlass_xid(),
     actor text NOT NULL,
     reason text,
     change_lease_id uuid,
@@ -385,7 +417,7 @@ CREATE SEQUENCE task_history_seq AS bigint;
 -- No foreign key, and no key that lacks `at`: the table can become a partition by time as it is.
 CREATE TABLE task_history (
     seq bigint NOT NULL DEFAULT nextval('task_history_seq'),
-    xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    xid bigint NOT NULL,
     task_id uuid NOT NULL,
     change_id uuid NOT NULL,
     from_status task_status,
@@ -409,10 +441,38 @@ CREATE TABLE task_tally (
     ended bigint NOT NULL
 );
 CREATE TABLE task_tally_position (
-    xid xid8 NOT NULL,
+    xid bigint NOT NULL,
     seq bigint NOT NULL
 );
-INSERT INTO task_tally_position VALUES ('0', 0);
+INSERT INTO task_tally_position VALUES (0, 0);
+
+-- Whether the log has numbers that this cluster has not reached: see windlass_rebase_log.
+CREATE FUNCTION windlass_log_is_ahead() RETURNS boolean LANGUAGE sql STABLE
+SET search_path FROM CURRENT AS $$
+    SELECT greatest((SELECT max(xid) FROM task_history),
+                    (SELECT max(xid) FROM task_tally_position)) >= windlass_next_xid()
+$$;
+
+-- A dump that is restored into a cluster with lower transaction numbers has a log from the future:
+-- nothing new would be read before the cluster has caught up. From here on the numbers continue
+-- where the log ended, so a position that somebody kept stays good. Returns the new base, or
+-- nothing if all is well.
+CREATE FUNCTION windlass_rebase_log() RETURNS bigint LANGUAGE plpgsql
+SET search_path FROM CURRENT AS $$
+DECLARE
+    reached bigint;
+BEGIN
+    IF NOT windlass_log_is_ahead() THEN
+        RETURN NULL;
+    END IF;
+    -- Whoever waits for this lock plans its statement anew, with the new base.
+    LOCK TABLE task_state IN ACCESS EXCLUSIVE MODE;
+    reached := greatest((SELECT max(xid) FROM task_history),
+                        (SELECT max(xid) FROM task_tally_position));
+    EXECUTE format('CREATE OR REPLACE FUNCTION windlass_xid_base() RETURNS bigint '
+        'LANGUAGE sql STABLE PARALLEL SAFE RETURN %s::bigint', reached);
+    RETURN reached;
+END $$;
 
 CREATE TYPE approval_status AS ENUM ('open', 'approved', 'denied', 'expired', 'withdrawn');
 
@@ -588,6 +648,7 @@ BEGIN
     IF NEW.change_id = OLD.change_id OR NEW.from_status IS DISTINCT FROM OLD.status THEN
         NEW := windlass_complete_manual_update(OLD, NEW);
     END IF;
+    NEW.xid := greatest(OLD.xid, windlass_xid());
     IF (NEW.status = 'waiting_for_approval' OR OLD.status = 'waiting_for_approval')
         AND (NEW.status <> OLD.status OR NEW.approval_id IS DISTINCT FROM OLD.approval_id)
     THEN
@@ -597,6 +658,7 @@ BEGIN
 END $$;
 CREATE TRIGGER task_state_guard_update BEFORE UPDATE ON task_state FOR EACH ROW
     WHEN (NEW.change_id = OLD.change_id OR NEW.from_status IS DISTINCT FROM OLD.status
+          OR NEW.xid <= OLD.xid
           OR NEW.id <> OLD.id OR NEW.profile <> OLD.profile OR NEW.queue <> OLD.queue
           OR NEW.created_at <> OLD.created_at OR NEW.max_retries <> OLD.max_retries
           OR NEW.status = 'waiting_for_approval' OR OLD.status = 'waiting_for_approval')
@@ -676,9 +738,12 @@ BEGIN
 END $$;
 
 CREATE FUNCTION windlass_write_first_history() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    mine bigint := windlass_xid();
 BEGIN
-    INSERT INTO task_history (task_id, change_id, to_status, event, actor, reason, metadata, at)
-    SELECT id, change_id, status, event, actor, reason, metadata, updated_at
+    INSERT INTO task_history (xid, task_id, change_id, to_status, event, actor, reason, metadata,
+                              at)
+    SELECT mine, id, change_id, status, event, actor, reason, metadata, updated_at
     FROM changed;
     RETURN NULL;
 END $$;
@@ -686,10 +751,14 @@ END $$;
 -- Writes what happened and refuses what may not happen, in one pass: a row that finds no partner in
 -- the machine's table has no legal event. (A check would be planned anew for every statement.)
 CREATE FUNCTION windlass_write_history() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    mine bigint := windlass_xid();
+    -- A made-up number must not put the task's changes out of sight.
+    highest bigint := greatest(mine, windlass_next_xid() - 1);
 BEGIN
-    INSERT INTO task_history (task_id, change_id, from_status, to_status, event, actor, reason,
-                              lease_id, metadata, at)
-    SELECT c.id, c.change_id, c.from_status, c.status,
+    INSERT INTO task_history (xid, task_id, change_id, from_status, to_status, event, actor,
+                              reason, lease_id, metadata, at)
+    SELECT least(greatest(c.xid, mine), highest), c.id, c.change_id, c.from_status, c.status,
            coalesce(t.event, windlass_refuse_transition(c)), c.actor, c.reason,
            c.change_lease_id, c.metadata, c.updated_at
     FROM changed c

@@ -4,7 +4,8 @@
 -- name the call: what it already took in other lanes, or in a try whose answer was lost, counts
 -- against the limit $4, and later rows take the later ids of $10 and $11.
 WITH clock AS MATERIALIZED (
-    SELECT coalesce($1::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now
+    SELECT coalesce($1::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now,
+        windlass_xid() AS xid
 ), earlier AS MATERIALIZED (
     SELECT count(*) AS n FROM task_state
     WHERE claimed_by = $6::text AND claim_id = $7::uuid AND finished_at IS NULL
@@ -23,7 +24,7 @@ UPDATE task_state s
 SET status = CASE WHEN $9::bool THEN 'running' ELSE 'claimed' END::task_status,
     from_status = s.status, event = 'claim', change_id = ($11::uuid[])[i.n], actor = $6,
     reason = NULL, metadata = NULL, change_lease_id = ($10::uuid[])[i.n], ready = false,
-    attempt = s.attempt + 1, lease_id = ($10::uuid[])[i.n],
+    xid = greatest(s.xid, clock.xid), attempt = s.attempt + 1, lease_id = ($10::uuid[])[i.n],
     lease_expires_at = CASE WHEN s.profile IN ({free_pass}) THEN NULL
         ELSE clock.now + coalesce($8::bigint, {lease_ms}) * interval '1 ms' END,
     claim_id = $7,

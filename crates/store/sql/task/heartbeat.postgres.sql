@@ -2,10 +2,12 @@
 -- Renews a live lease; the first beat of a claimed task starts it. A lease that ran out is not
 -- revived: a sweep may be about to give the task to somebody else.
 WITH clock AS MATERIALIZED (
-    SELECT coalesce($1::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now
+    SELECT coalesce($1::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now,
+        windlass_xid() AS xid
 )
 UPDATE task_state s
 SET status = 'running', from_status = s.status, change_id = i.change_id,
+    xid = greatest(s.xid, clock.xid),
     event = CASE WHEN s.status = 'claimed' THEN 'start' ELSE s.event END::task_event,
     actor = CASE WHEN s.status = 'claimed' THEN i.actor ELSE s.actor END,
     change_lease_id = s.lease_id,

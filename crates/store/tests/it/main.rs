@@ -15,6 +15,7 @@ mod postgres;
 mod postgres_commit;
 mod postgres_faults;
 mod postgres_flights;
+mod postgres_log;
 mod postgres_server;
 mod postgres_values;
 mod race;

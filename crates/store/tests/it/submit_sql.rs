@@ -71,7 +71,7 @@ async fn a_submit_wakes_listeners_after_the_commit(dialect: Dialect) {
 const STORED: &str = "
     SELECT (to_jsonb(s) || to_jsonb(st) || to_jsonb(t))
         - ARRAY['id', 'change_id', 'created_at', 'entered_at', 'updated_at', 'run_at',
-                'deadline_at', 'order_key', 'actor', 'submitted_by', 'request_digest']
+                'deadline_at', 'order_key', 'actor', 'submitted_by', 'request_digest', 'xid']
         || jsonb_build_object('runs', st.run_at - s.created_at, 'run_again', s.run_at = st.run_at,
                'ends', st.deadline_at - s.created_at, 'entered', st.entered_at - s.created_at,
                'updated', st.updated_at - s.created_at,
