@@ -183,8 +183,8 @@ fn conflicts(id: TaskId, running: TaskId, truth: &str) -> Vec<(String, &'static 
                  SELECT {values}, {spec} FROM task_spec LIMIT 1"
             )
         };
-        // What REPLACE may delete a trigger sees; IGNORE changes nothing and says nothing.
-        let taken = if or == "OR REPLACE" { exists } else { "UNIQUE constraint" };
+        // A trigger sees each before it is tried; IGNORE changes nothing and says nothing.
+        let taken = exists;
         if or != "OR IGNORE" {
             attempts.push((insert("id", &format!("'{id}'")), taken));
         }
@@ -197,7 +197,7 @@ fn conflicts(id: TaskId, running: TaskId, truth: &str) -> Vec<(String, &'static 
                  SELECT {values}, {state} FROM task_state LIMIT 1"
             )
         };
-        let taken = if or == "OR REPLACE" { begins } else { "UNIQUE constraint" };
+        let taken = begins;
         if or != "OR IGNORE" {
             attempts.push((insert("id", &format!("'{id}'")), taken));
         }
