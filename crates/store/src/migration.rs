@@ -99,7 +99,7 @@ statement!(shared FORGET, "schema/forget");
 
 /// All of the above.
 pub(crate) static STATEMENTS: &[&statement::Statement] =
-    &[&CREATE, &LOCK, &EXISTS, &APPLIED, &RECORD, &FORGET, &REBASE_LOG, &LOG_IS_AHEAD];
+    &[&LOCK, &CREATE, &EXISTS, &APPLIED, &RECORD, &FORGET, &REBASE_LOG, &LOG_IS_AHEAD];
 
 /// The newest version this program knows.
 pub fn newest() -> i64 {
@@ -118,7 +118,7 @@ pub async fn up(store: &Store) -> Result<Vec<i64>> {
         }
     }
     let rebased = store.write("rebase_log", |tx| {
-        tx.run(Call::one(&LOCK, vec![]))?;
+        lock(tx)?;
         let rows = tx.run(Call::one(&REBASE_LOG, vec![]))?;
         rows.first().map_or(Ok(None), |row| row.maybe(0, |r, i| r.int(i)))
     });
@@ -128,8 +128,13 @@ pub async fn up(store: &Store) -> Result<Vec<i64>> {
     Ok(done)
 }
 
+/// One node migrates, however long it takes; the others wait for it.
+fn lock(tx: &mut dyn Tx) -> Result<()> {
+    tx.script(LOCK.text(tx.dialect()))
+}
+
 fn up_one(tx: &mut dyn Tx, migration: &Migration) -> Result<bool> {
-    tx.run(Call::one(&LOCK, vec![]))?;
+    lock(tx)?;
     tx.run(Call::one(&CREATE, vec![]))?;
     let applied = read_applied(tx)?;
     check(&applied, tx.dialect())?;
@@ -168,7 +173,7 @@ pub async fn down(store: &Store, target: i64) -> Result<Vec<i64>> {
 }
 
 fn down_one(tx: &mut dyn Tx, migration: &Migration) -> Result<bool> {
-    tx.run(Call::one(&LOCK, vec![]))?;
+    lock(tx)?;
     tx.run(Call::one(&CREATE, vec![]))?;
     let applied = read_applied(tx)?;
     check(&applied, tx.dialect())?;

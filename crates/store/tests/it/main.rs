@@ -4,6 +4,7 @@ mod cluster;
 mod facts;
 mod floor;
 mod hand;
+mod hostile;
 mod lost_commit;
 mod migration;
 mod migration_document;

@@ -108,8 +108,7 @@ async fn batches_overlap(dialect: Dialect) {
         let after = seen.last().map_or(Position::default(), |(position, _)| *position);
         seen.extend(world.tasks.tail(after, 50).await.unwrap());
     }
-    let count: usize =
-        world.by_hand("SELECT count(*) FROM task_history").unwrap().parse().unwrap();
+    let count: usize = world.by_hand("SELECT count(*) FROM task_history").unwrap().parse().unwrap();
     let after = seen.last().map_or(Position::default(), |(position, _)| *position);
     seen.extend(tail(&world, after, count - seen.len()).await);
     assert_eq!(seen.len(), count);

@@ -242,6 +242,7 @@ async fn counters_keep_their_bounds(dialect: Dialect) {
     let world = World::new(dialect).await;
     let id = world.submit(job()).await;
     let bounded = |set: &str, words| (in_state(dialect, id, State::Running, set), words);
+    let ends = "status = 'cancelled', lease_id = NULL, lease_expires_at = NULL";
     let now = instant(dialect, NOON);
     let insert = |max: i64| {
         Attempt::new(format!(
@@ -256,8 +257,10 @@ async fn counters_keep_their_bounds(dialect: Dialect) {
         &[
             bounded("retry_count = 4", "retries_are_bounded"),
             bounded("retry_count = -1", "retries_are_bounded"),
-            bounded("attempt = -1", "counters_are_not_negative"),
-            bounded("release_count = -1", "counters_are_not_negative"),
+            bounded(&format!("attempt = -1, {ends}"), "counters_are_bounded"),
+            bounded(&format!("attempt = 1000000001, {ends}"), "counters_are_bounded"),
+            bounded("release_count = -1", "counters_are_bounded"),
+            bounded("release_count = 21", "counters_are_bounded"),
             (insert(101), "retries_are_bounded"),
             (insert(-1), "retries_are_bounded"),
         ],
