@@ -171,7 +171,8 @@ impl Stage {
     }
 
     async fn call(&self, call: Call) -> Result<Value, String> {
-        let answer = self.client.call(&call, Patience::default()).await;
+        let answer =
+            self.client.call(&call, Patience { tries: 20, longest: Duration::from_secs(1) }).await;
         answer.map(|answer| answer.body).map_err(|error| error.to_string())
     }
 
