@@ -81,6 +81,7 @@ struct Inner {
     dispatcher: Arc<Dispatcher>,
     waiters: Waiters,
     held: Held,
+    alive: session::Alive,
     log: Log,
     renewals: Group<SessionId, bool>,
     duties: duty::Running,
@@ -96,7 +97,7 @@ impl Engine {
         let sessions = Sessions::new(store.clone());
         let dispatcher = Arc::new(Dispatcher::new(tasks.clone()));
         if options.eager {
-            tasks.dispatch_to(Arc::clone(&dispatcher) as _);
+            tasks.dispatch_to(&(Arc::clone(&dispatcher) as _));
         }
         let renewals = session::renewals(sessions.clone(), Bounds::default());
         let inner = Arc::new(Inner {
@@ -104,6 +105,7 @@ impl Engine {
             nodes: Nodes::new(store.clone()),
             waiters: Waiters::default(),
             held: Held::default(),
+            alive: session::Alive::default(),
             log: Log::new(options.log_entries),
             duties: duty::Running::default(),
             workers: shutdown::Workers::default(),

@@ -1,0 +1,58 @@
+//! `windlass serve`: the database, the engine and the HTTP API in one process.
+
+use crate::config::Config;
+use crate::http::{self, Api, Keys};
+use std::time::Duration;
+use windlass::store::error::{Error, Result};
+use windlass::store::migration;
+use windlass::{Engine, Options};
+
+/// Serves until the process is told to end.
+pub async fn run(config: Config) -> Result<()> {
+    let keys: Vec<String> = config.keys.iter().map(|key| key.reveal().to_owned()).collect();
+    let keys = Keys::parse(&keys).map_err(Error::Configuration)?;
+    let shutdown = Duration::from_millis(config.shutdown_ms);
+    let options = Options {
+        advertise: config.advertise.clone(),
+        poll: Duration::from_millis(config.poll_ms.max(1)),
+        ..Options::default()
+    };
+    let store = windlass::database::open_with(&config.database, config.unsafe_durability)?;
+    let applied = migration::up(&store).await?;
+    if !applied.is_empty() {
+        tracing::info!(?applied, "the schema was brought up to date");
+    }
+    let listener = tokio::net::TcpListener::bind(config.listen).await.map_err(|error| {
+        let address = config.listen;
+        Error::Configuration(format!("cannot listen on {address}: {error}; choose another port"))
+    })?;
+    let address = listener.local_addr().unwrap_or(config.listen);
+    let engine = Engine::start(store, options).await.map_err(|error| match error {
+        windlass::engine::Error::Store(error) => error,
+        other => Error::Configuration(other.to_string()),
+    })?;
+    tracing::info!(%address, node = %engine.node(), "windlass is listening");
+    let routes = http::router(Api::new(engine.clone(), keys));
+    let draining = engine.clone();
+    let stop = async move {
+        told_to_end().await;
+        tracing::info!("shutting down: no new work; requests may finish");
+        draining.drain();
+    };
+    http::serve(listener, routes, stop, shutdown).await;
+    engine.shutdown(shutdown).await;
+    tracing::info!("bye");
+    Ok(())
+}
+
+/// SIGTERM or Ctrl-C.
+async fn told_to_end() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        return drop(tokio::signal::ctrl_c().await);
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}
