@@ -160,7 +160,8 @@ fn spoil(world: &World, id: &str) {
         Dialect::Sqlite => format!(
             "DROP TRIGGER task_spec_is_immutable; DROP TRIGGER task_progress_can_be_read_i;
              UPDATE task_spec SET backoff = '7' WHERE id = '{id}';
-             INSERT INTO task_progress (task_id, checkpoint, updated_at) VALUES ('{id}', '1e400', 1);"
+             INSERT INTO task_progress (task_id, checkpoint, updated_at)
+             VALUES ('{id}', '1e400', 1);"
         ),
     };
     world.by_hand(&sql).unwrap();
