@@ -12,7 +12,7 @@ pub(super) fn check(view: &View<'_>, found: &mut Vec<Violation>) {
             found.push(thread.violation_by_history(Invariant::Chain, what, evidence));
         };
         let (Some(task), Some(first)) = (thread.row, thread.history.first()) else {
-            if thread.row.is_some() != thread.history.first().is_some() {
+            if thread.row.is_some() || !thread.history.is_empty() {
                 tell("a task without history, or a history without its task".into(), &[]);
             }
             continue;
