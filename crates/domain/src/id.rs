@@ -37,6 +37,8 @@ id! {
     ChangeId;
     /// One claim call; repeating it returns what it already gave.
     ClaimId;
+    /// A worker that takes part.
+    SessionId;
     /// A question to a person.
     ApprovalId;
 }

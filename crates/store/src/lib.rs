@@ -12,7 +12,9 @@ pub mod error;
 pub mod group;
 pub mod machine;
 pub mod migration;
+pub mod node;
 pub mod postgres;
+pub mod session;
 pub mod sqlite;
 pub mod statement;
 pub mod store;
@@ -23,5 +25,6 @@ pub mod value;
 /// Every statement of the store: tests prepare them all and look at their plans.
 #[doc(hidden)]
 pub fn statements() -> Vec<&'static statement::Statement> {
-    task::statements().chain(migration::STATEMENTS.iter().copied()).collect()
+    let rest = [migration::STATEMENTS, node::STATEMENTS, session::STATEMENTS];
+    task::statements().chain(rest.into_iter().flatten().copied()).collect()
 }

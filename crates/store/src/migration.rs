@@ -40,7 +40,8 @@ macro_rules! migration {
 }
 
 /// Every migration, oldest first.
-pub static MIGRATIONS: &[Migration] = &[migration!(1, "task", "0001_task")];
+pub static MIGRATIONS: &[Migration] =
+    &[migration!(1, "task", "0001_task"), migration!(2, "service", "0002_service")];
 
 impl Migration {
     fn up(&self, dialect: Dialect) -> &'static str {

@@ -101,6 +101,7 @@ pub fn expand(text: &str, dialect: Dialect) -> String {
         ("{free_pass}", free_pass()),
         ("{snapshot_columns}", SNAPSHOT_COLUMNS.to_owned()),
         ("{task_columns}", TASK_COLUMNS.to_owned()),
+        ("{session_columns}", crate::session::COLUMNS.to_owned()),
     ] {
         out = out.replace(key, &value);
     }

@@ -36,12 +36,33 @@ pub struct Job {
     pub done: Box<dyn FnOnce(Result<()>) + Send>,
 }
 
+/// A reason to look now. It carries no truth: whoever is woken reads the database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// A queue has something to claim.
+    Ready(String),
+    /// Something happened to some task.
+    Event,
+    /// Anything may have happened: the line was cut for a while.
+    Everything,
+}
+
 /// A database: takes jobs, runs each in a transaction, answers. One implementation an engine.
 pub trait Database: Send + Sync {
     /// Which dialect it speaks.
     fn dialect(&self) -> Dialect;
     /// Queues a job. Never blocks; when the queue is full the job is told `Busy` at once.
     fn submit(&self, job: Job);
+    /// Hears what other nodes on this database tell. An embedded database has no other nodes.
+    fn hear(&self, _hear: Box<dyn Fn(Wake) + Send + Sync>) -> Result<()> {
+        Ok(())
+    }
+    /// Tells other nodes to look. Never blocks, and may be lost: everybody polls as well.
+    fn tell(&self, _wake: Wake) {}
+    /// Whether what others tell arrives here, so that polling is only the safety net.
+    fn hears(&self) -> bool {
+        true
+    }
     /// Stops taking jobs, finishes those that are queued, closes the connections.
     fn close(&self);
 }
@@ -106,6 +127,21 @@ impl Store {
         answer.await.map_err(|_| lost())??;
         let value = slot.lock().unwrap_or_else(|e| e.into_inner()).take();
         value.ok_or_else(lost)
+    }
+
+    /// Hears what other nodes tell; see [`Wake`]. Said once, by the engine.
+    pub fn hear(&self, hear: impl Fn(Wake) + Send + Sync + 'static) -> Result<()> {
+        self.database.hear(Box::new(hear))
+    }
+
+    /// Tells other nodes to look.
+    pub fn tell(&self, wake: Wake) {
+        self.database.tell(wake);
+    }
+
+    /// Whether wake-ups from other nodes arrive.
+    pub fn hears(&self) -> bool {
+        self.database.hears()
     }
 
     /// Finishes what is queued and closes the connections.

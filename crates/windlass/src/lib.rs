@@ -1,11 +1,15 @@
 //! Windlass: a durable runtime for AI agents.
 //!
-//! This crate is what a Rust user depends on: the engine that runs work, and the SDK. Today it
-//! opens a database by its URL; the engine follows.
+//! This crate is what a Rust user depends on: the engine that runs work over a database, and
+//! workers in process. `Engine::start` on an opened [`database`] is all that is needed; no other
+//! program has to run.
 //!
-//! Absent: no HTTP (that is the server's), no SQL (that is the store's).
+//! Absent: no HTTP (that is the server's), no SQL (that is the store's), no rules (the domain's).
 
 pub mod database;
+pub mod engine;
+pub mod worker;
 
+pub use engine::{Engine, Options};
 pub use windlass_domain as domain;
 pub use windlass_store as store;

@@ -49,6 +49,12 @@ impl Durability {
     }
 }
 
+/// What drives a raw connection.
+pub(super) type RawDriver = tokio_postgres::Connection<
+    tokio_postgres::Socket,
+    <MakeRustlsConnect as tokio_postgres::tls::MakeTlsConnect<tokio_postgres::Socket>>::Stream,
+>;
+
 /// Knows how to reach the server.
 pub(super) struct Connector {
     config: Config,
@@ -111,6 +117,15 @@ impl Connector {
             durability.check()?;
         }
         Ok((Connection::new(client, driver, notices), durability))
+    }
+
+    /// A connection without settings, which the caller drives: for wake-ups.
+    pub async fn raw(&self) -> Result<(tokio_postgres::Client, RawDriver)> {
+        let limit = self.options.connect_timeout;
+        match timeout(limit, self.config.connect(self.tls.clone())).await {
+            Ok(connected) => connected.map_err(|error| while_connecting(&error)),
+            Err(_) => Err(Error::Unavailable(format!("no connection within {limit:?}"))),
+        }
     }
 
     /// The settings of a connection and the question what came of them, in one round trip.

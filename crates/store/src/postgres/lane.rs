@@ -81,7 +81,7 @@ pub(super) fn start(shared: Arc<Shared>, lane: Lane, number: usize) -> Result<Jo
     })
 }
 
-fn runtime() -> Result<Runtime> {
+pub(super) fn runtime() -> Result<Runtime> {
     let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
     built.map_err(|error| Error::Internal {
         operation: "open".into(),
@@ -304,8 +304,8 @@ fn panic_words(panic: &(dyn std::any::Any + Send)) -> String {
 
 /// When to try to connect again: full jitter under a growing ceiling, so that a thousand nodes do
 /// not fall upon a server that has just come back.
-struct Backoff {
-    next: Instant,
+pub(super) struct Backoff {
+    pub(super) next: Instant,
     ceiling: Duration,
     reason: Option<String>,
 }
@@ -317,7 +317,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    fn grow(&mut self) {
+    pub(super) fn grow(&mut self) {
         self.next = Instant::now() + jittered(self.ceiling);
         self.ceiling = (self.ceiling * 2).min(Duration::from_secs(5));
     }
@@ -334,7 +334,7 @@ fn jittered(ceiling: Duration) -> Duration {
     ceiling.mul_f64(bits as f64 / (1u64 << 53) as f64)
 }
 
-fn sleep_until(runtime: &Runtime, instant: Instant) {
+pub(super) fn sleep_until(runtime: &Runtime, instant: Instant) {
     // In the runtime, which keeps the connection going meanwhile.
     runtime.block_on(async { tokio::time::sleep_until(instant.into()).await });
 }

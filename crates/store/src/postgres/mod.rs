@@ -8,7 +8,7 @@
 //! finds its own ids (see `lane`).
 //!
 //! Absent: transaction poolers (the settings of a connection are session state), client
-//! certificates, COPY, LISTEN.
+//! certificates, COPY.
 
 mod connect;
 mod connection;
@@ -16,6 +16,7 @@ mod decode;
 mod encode;
 mod error;
 mod lane;
+mod listen;
 mod options;
 mod queue;
 mod stats;
@@ -29,7 +30,7 @@ pub use stats::Stats;
 
 use crate::error::{Error, Result};
 use crate::statement::Dialect;
-use crate::store::{Database, Job, Lane};
+use crate::store::{Database, Job, Lane, Wake};
 use connect::Connector;
 use queue::{Queue, Queued};
 use stats::Counters;
@@ -53,6 +54,7 @@ struct Shared {
     write: Queue,
     heartbeat: Queue,
     read: Queue,
+    wakes: listen::Wakes,
 }
 
 impl Shared {
@@ -84,6 +86,7 @@ pub fn open(url: &str, options: Options) -> Result<Arc<PostgresDatabase>> {
         write: Queue::new(limit),
         heartbeat: Queue::new(limit),
         read: Queue::new(limit),
+        wakes: listen::Wakes::default(),
     });
     let database = PostgresDatabase { shared, durability, threads: Mutex::new(Vec::new()) };
     for (lane, count) in lanes {
@@ -122,7 +125,22 @@ impl Database for PostgresDatabase {
         }
     }
 
+    fn hear(&self, hear: Box<dyn Fn(Wake) + Send + Sync>) -> Result<()> {
+        let thread = listen::start(Arc::clone(&self.shared), hear)?;
+        self.threads.lock().unwrap_or_else(|e| e.into_inner()).push(thread);
+        Ok(())
+    }
+
+    fn tell(&self, wake: Wake) {
+        self.shared.wakes.tell(wake);
+    }
+
+    fn hears(&self) -> bool {
+        self.shared.wakes.hears()
+    }
+
     fn close(&self) {
+        self.shared.wakes.close();
         for lane in [Lane::Write, Lane::Heartbeat, Lane::Read] {
             self.shared.queue(lane).close();
         }

@@ -18,10 +18,12 @@ statement!(RIPEN, "task/ripen");
 statement!(CLAIM, "task/claim");
 statement!(shared ASSIGNED, "task/assigned");
 statement!(shared COUNT_CLAIMED, "task/count_claimed");
+statement!(shared HELD, "task/held");
+statement!(shared HELD_LEASES, "task/held_leases");
 
 /// All of the above.
 pub(super) static STATEMENTS: &[&crate::statement::Statement] =
-    &[&RIPEN, &CLAIM, &ASSIGNED, &COUNT_CLAIMED];
+    &[&RIPEN, &CLAIM, &ASSIGNED, &COUNT_CLAIMED, &HELD, &HELD_LEASES];
 
 /// How many due tasks one claim ripens: enough to keep up, few enough to stay short.
 const RIPEN_LIMIT: i64 = 1_000;
@@ -58,7 +60,9 @@ pub struct Assignment {
     pub lease_expires_at: Option<Timestamp>,
 }
 
-/// The ids that one try of a claim gives out.
+/// The ids that one try of a claim gives out. Fresh on every try, unlike other ids: the claim's id
+/// says what an earlier try took, and a lease that may have been given out must not be given out
+/// again.
 struct Fresh {
     leases: Vec<Uuid>,
     changes: Vec<Uuid>,
@@ -110,6 +114,24 @@ impl Tasks {
         Ok(self.settle(taken, &begun, &lanes, &everything, max))
     }
 
+    /// What a session holds beyond the leases that it knows of: the answer of a claim may have
+    /// been lost on the way.
+    pub async fn unknown_to(&self, session: &str, known: Vec<LeaseId>) -> Result<Vec<Assignment>> {
+        let session = session.to_owned();
+        let body = move |tx: &mut dyn Tx| {
+            let rows = tx.run(Call::one(&HELD_LEASES, vec![session.as_str().into()]))?;
+            let held = rows.iter().map(|row| Ok(LeaseId(row.uuid(0)?)));
+            if held.collect::<Result<Vec<_>>>()?.iter().all(|lease| known.contains(lease)) {
+                return Ok(Vec::new());
+            }
+            let rows = tx.run(Call::one(&HELD, vec![session.as_str().into()]))?;
+            let mut held = assignments(&rows)?;
+            held.retain(|assignment| !known.contains(&assignment.lease_id));
+            Ok(held)
+        };
+        self.store.read("unknown_to", body).await
+    }
+
     fn settle(
         &self,
         taken: Taken,
@@ -142,16 +164,11 @@ impl Tasks {
     ) -> Result<Taken> {
         let (claim, lanes, floors) = (claim.clone(), lanes.to_vec(), floors.to_vec());
         let body = move |tx: &mut dyn Tx| {
-            // Fresh on every try, unlike other ids: the claim's id says what an earlier try took,
-            // and a lease that may have been given out must not be given out again.
-            let fresh = Fresh::new(max);
             // A test's clock may jump between two claims.
             let ripen = ripen || tx.fixed_now().is_some();
             match tx.dialect() {
-                Dialect::Postgres => {
-                    claim_postgres(tx, &claim, max, &lanes, &floors, &fresh, ripen)
-                }
-                Dialect::Sqlite => claim_sqlite(tx, &claim, max, &lanes, &fresh),
+                Dialect::Postgres => claim_postgres(tx, &claim, max, &lanes, &floors, ripen),
+                Dialect::Sqlite => claim_sqlite(tx, &claim, max, &lanes),
             }
         };
         self.store.write("claim", body).await
@@ -165,20 +182,14 @@ fn claim_postgres(
     max: usize,
     lanes: &[Lane],
     floors: &[i64],
-    fresh: &Fresh,
     ripen_first: bool,
 ) -> Result<Taken> {
     let mut calls = Vec::with_capacity(lanes.len() + 2);
     if ripen_first {
         calls.push(ripen(tx));
     }
-    for (lane, &floor) in lanes.iter().zip(floors) {
-        let mut shared = lane_values(tx, claim, lane, max, floor);
-        shared.push(Value::UuidList(fresh.leases.clone()));
-        shared.push(Value::UuidList(fresh.changes.clone()));
-        calls.push(Call::one(&CLAIM, shared));
-    }
-    calls.push(assigned(claim));
+    let lanes: Vec<_> = lanes.iter().zip(floors.iter().copied()).collect();
+    calls.extend(self::calls(tx, claim, max, &lanes));
     let mut rows = tx.run_and_commit(calls)?;
     let assignments = assignments(&rows.pop().unwrap_or_default())?;
     let mut rows = rows.into_iter();
@@ -192,15 +203,21 @@ fn claim_postgres(
 
 /// One writer and no round trips: lane by lane, until there is enough. No floor either: SQLite
 /// leaves no dead entries in an index.
-fn claim_sqlite(
+fn claim_sqlite(tx: &mut dyn Tx, claim: &Claim, max: usize, lanes: &[Lane]) -> Result<Taken> {
+    let call = ripen(tx);
+    let ripened = ripened(&tx.run(call)?)?;
+    let assignments = take_sqlite(tx, claim, max, lanes)?;
+    Ok(Taken { assignments, lowest: vec![None; lanes.len()], ripened })
+}
+
+/// Takes and answers; on SQLite.
+pub(super) fn take_sqlite(
     tx: &mut dyn Tx,
     claim: &Claim,
     max: usize,
     lanes: &[Lane],
-    fresh: &Fresh,
-) -> Result<Taken> {
-    let call = ripen(tx);
-    let ripened = ripened(&tx.run(call)?)?;
+) -> Result<Vec<Assignment>> {
+    let fresh = Fresh::new(max);
     let earlier = vec![claim.session.as_str().into(), claim.claim.0.into()];
     let earlier = tx.run(Call::one(&COUNT_CLAIMED, earlier))?;
     let mut count = earlier.first().map_or(Ok(0), |row| row.int(0))? as usize;
@@ -211,8 +228,26 @@ fn claim_sqlite(
         call.stop_when_empty = true;
         count += tx.run(call)?.len();
     }
-    let assignments = assignments(&tx.run(assigned(claim))?)?;
-    Ok(Taken { assignments, lowest: vec![None; lanes.len()], ripened })
+    assignments(&tx.run(assigned(claim))?)
+}
+
+/// Takes and answers, on PostgreSQL: a statement a lane, then one that reads what they took.
+pub(super) fn calls<'a>(
+    tx: &dyn Tx,
+    claim: &Claim,
+    max: usize,
+    lanes: &[(&Lane, i64)],
+) -> Vec<Call<'a>> {
+    let fresh = Fresh::new(max);
+    let mut calls = Vec::with_capacity(lanes.len() + 1);
+    for &(lane, floor) in lanes {
+        let mut shared = lane_values(tx, claim, lane, max, floor);
+        shared.push(Value::UuidList(fresh.leases.clone()));
+        shared.push(Value::UuidList(fresh.changes.clone()));
+        calls.push(Call::one(&CLAIM, shared));
+    }
+    calls.push(assigned(claim));
+    calls
 }
 
 fn ripen<'a>(tx: &dyn Tx) -> Call<'a> {
@@ -247,7 +282,7 @@ fn ripened(rows: &[Row]) -> Result<Vec<(String, Profile, i64)>> {
     rows.iter().map(|row| Ok((row.text(0)?.to_owned(), row.named(1)?, row.int(2)?))).collect()
 }
 
-fn assignments(rows: &[Row]) -> Result<Vec<Assignment>> {
+pub(super) fn assignments(rows: &[Row]) -> Result<Vec<Assignment>> {
     rows.iter()
         .map(|row| {
             Ok(Assignment {

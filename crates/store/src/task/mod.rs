@@ -7,6 +7,7 @@
 mod claim;
 mod cold;
 mod count;
+mod eager;
 mod finish;
 mod floor;
 mod hold;
@@ -21,6 +22,7 @@ mod sweep;
 pub use claim::{Assignment, Claim};
 pub use cold::Ask;
 pub use count::Counts;
+pub use eager::Idle;
 pub use finish::{Finish, Finishing};
 pub use hold::{Beat, Beaten, Start};
 pub use list::{Cursor, Filter, Order, Page};
@@ -33,7 +35,7 @@ use crate::group::{Bounds, Group};
 use crate::statement::{Dialect, Statement};
 use crate::store::Store;
 use floor::ClaimFloor;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use windlass_domain::state::State;
 use windlass_domain::task::NewTask;
 
@@ -58,6 +60,7 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
 pub struct Tasks {
     store: Store,
     floor: Arc<ClaimFloor>,
+    idle: Arc<OnceLock<Arc<dyn Idle>>>,
     submits: Arc<Group<NewTask, Submitted>>,
     starts: Arc<Group<Start, State>>,
     beats: Arc<Group<Beat, Beaten>>,
@@ -72,15 +75,24 @@ impl Tasks {
         let leaders = if store.dialect() == Dialect::Sqlite { 1 } else { 2 };
         let bounds = Bounds { leaders, ..Bounds::default() };
         let floor = Arc::new(ClaimFloor::default());
+        let idle = Arc::new(OnceLock::new());
+        let submits = submit::group(store.clone(), Arc::clone(&floor), bounds, Arc::clone(&idle));
         Tasks {
-            submits: Arc::new(submit::group(store.clone(), Arc::clone(&floor), bounds)),
+            submits: Arc::new(submits),
             starts: Arc::new(hold::start_group(store.clone(), bounds)),
             beats: Arc::new(hold::beat_group(store.clone(), bounds)),
             completes: Arc::new(finish::complete_group(store.clone(), bounds)),
             asks: Arc::new(cold::group(store.clone(), Arc::clone(&floor), bounds)),
             floor,
+            idle,
             store,
         }
+    }
+
+    /// Lets submits hand their tasks over to those who wait; see [`Idle`]. Said once, by the
+    /// engine.
+    pub fn dispatch_to(&self, idle: Arc<dyn Idle>) {
+        let _ = self.idle.set(idle);
     }
 
     /// How often a claim looks below the claim floor; tests choose it.

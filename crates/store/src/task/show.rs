@@ -12,10 +12,11 @@ statement!(shared SHOW, "task/show");
 statement!(shared OF_TASK, "history/of_task");
 statement!(shared FAILURES, "history/failures");
 statement!(TAIL, "history/tail");
+statement!(HEAD, "history/head");
 
 /// All of the above.
 pub(super) static STATEMENTS: &[&crate::statement::Statement] =
-    &[&SHOW, &OF_TASK, &FAILURES, &TAIL];
+    &[&SHOW, &OF_TASK, &FAILURES, &TAIL, &HEAD];
 
 /// A place in the log of all transitions, in commit order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,6 +53,16 @@ impl Tasks {
             tx.run(Call::one(&FAILURES, params()))?.iter().map(failure).collect()
         };
         self.store.read("failures", body).await
+    }
+
+    /// Where the log stands: whatever is not yet shown by [`Tasks::tail`] comes after it.
+    pub async fn head(&self) -> Result<Position> {
+        let body = |tx: &mut dyn crate::tx::Tx| {
+            let rows = tx.run(Call::one(&HEAD, Vec::new()))?;
+            let row = rows.first().ok_or_else(|| Error::Corrupt("the log has no head".into()))?;
+            Ok(Position { transaction: row.int(0)?, seq: row.int(1)? })
+        };
+        self.store.read("head", body).await
     }
 
     /// All transitions after a position, in commit order: what is read is final, and what commits

@@ -1,6 +1,7 @@
 //! Submitting: one statement for many tasks, and the look at those that were there already.
 
 use super::Tasks;
+use super::eager::{self, Idle};
 use super::floor::ClaimFloor;
 use super::hot::{Hot, task_of};
 use super::row::typed;
@@ -11,7 +12,7 @@ use crate::store::{Lane, Store};
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
 use std::collections::{BTreeSet, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use uuid::Uuid;
 use windlass_domain::id::TaskId;
 use windlass_domain::json;
@@ -122,13 +123,21 @@ pub(super) fn group(
     store: Store,
     floor: Arc<ClaimFloor>,
     bounds: Bounds,
+    idle: Arc<OnceLock<Arc<dyn Idle>>>,
 ) -> Group<NewTask, Submitted> {
     let weigh = |task: &NewTask| task.payload.len() + 512;
     Group::new("submit", bounds, weigh, move |tasks: Vec<NewTask>| {
-        let (store, floor) = (store.clone(), Arc::clone(&floor));
+        let (store, floor, idle) = (store.clone(), Arc::clone(&floor), Arc::clone(&idle));
         async move {
             let tasks = Arc::new(tasks);
-            let outcomes = SUBMITS.run(&store, Arc::clone(&tasks)).await;
+            let eager = match idle.get() {
+                Some(idle) => eager::submit(&store, &floor, &tasks, &**idle).await,
+                None => None,
+            };
+            let outcomes = match eager {
+                Some(outcomes) => outcomes,
+                None => SUBMITS.run(&store, Arc::clone(&tasks)).await,
+            };
             floor.lower(&tasks);
             outcomes
         }
@@ -150,13 +159,13 @@ const SUBMITS: Hot<NewTask, Submitted> = Hot {
     missed: |store, tasks| Box::pin(look_up(store, tasks)),
 };
 
-fn submitted(task: &NewTask) -> Submitted {
+pub(super) fn submitted(task: &NewTask) -> Submitted {
     Submitted { id: task.id, status: State::Pending, duplicate: false, payload_differs: false }
 }
 
 /// The statement for these tasks, in one order for all callers, so that two batches that carry
 /// the same keys cannot wait for each other.
-fn insert<'a>(tx: &dyn Tx, tasks: &[&NewTask]) -> (Call<'a>, Vec<Uuid>) {
+pub(super) fn insert<'a>(tx: &dyn Tx, tasks: &[&NewTask]) -> (Call<'a>, Vec<Uuid>) {
     let mut ordered = tasks.to_vec();
     ordered.sort_by_key(|t| (&t.idempotency_scope, &t.idempotency_key, t.id));
     let ids = ordered.iter().map(|task| task.id.0).collect();
@@ -212,7 +221,7 @@ fn split(when: Option<When>) -> (Value, Value) {
 }
 
 /// What the tasks are that were there already.
-async fn look_up(store: Store, missed: Vec<NewTask>) -> Vec<Outcome<Submitted>> {
+pub(super) async fn look_up(store: Store, missed: Vec<NewTask>) -> Vec<Outcome<Submitted>> {
     let count = missed.len();
     let found = store
         .read("submit_existing", move |tx| missed.iter().map(|task| existing(tx, task)).collect())

@@ -1,0 +1,3 @@
+DROP TABLE duty;
+DROP TABLE node;
+DROP TABLE session;

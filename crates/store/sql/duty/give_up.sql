@@ -1,0 +1,1 @@
+DELETE FROM duty WHERE node = $1::uuid

@@ -1,0 +1,1 @@
+SELECT {session_columns} FROM session WHERE id = $1::uuid

@@ -1,0 +1,195 @@
+//! Wake-ups between nodes: LISTEN and NOTIFY on a connection of their own.
+//!
+//! A wake-up means "look now" and nothing else. It may be lost, and everybody polls as well. It is
+//! sent outside the transaction it speaks of, because NOTIFY makes commits wait for each other, and
+//! together with whatever else is to be told by then.
+//!
+//! Invariant: whoever listens is told to look at everything each time a connection was made:
+//! what was told before it is gone.
+//! Absent: behind a transaction pooler LISTEN hears nothing. That is noticed by a word to oneself,
+//! and then there is only polling.
+
+use super::Shared;
+use super::lane::{Backoff, runtime, sleep_until};
+use crate::error::{Error, Result};
+use crate::store::Wake;
+use std::collections::HashSet;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, mpsc};
+use tokio_postgres::AsyncMessage;
+use tokio_postgres::types::Type;
+
+/// What `windlass_submit` tells too: a queue has work.
+const READY: &str = "windlass_ready";
+/// Something happened to some task.
+const EVENT: &str = "windlass_event";
+/// The word to oneself.
+const PROBE: &str = "windlass_probe";
+/// How long the word to oneself may take.
+const PROBE_LIMIT: Duration = Duration::from_secs(3);
+/// More queues than this are told as "everything".
+const MOST_QUEUES: usize = 100;
+
+/// What is to be told, and whether anybody can hear.
+#[derive(Default)]
+pub(super) struct Wakes {
+    pending: Mutex<Pending>,
+    more: Notify,
+    hears: AtomicBool,
+    closed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Pending {
+    queues: HashSet<String>,
+    event: bool,
+}
+
+impl Wakes {
+    pub(super) fn tell(&self, wake: Wake) {
+        if !self.hears() {
+            return;
+        }
+        let mut pending = self.pending();
+        match wake {
+            Wake::Ready(queue) => drop(pending.queues.insert(queue)),
+            Wake::Event | Wake::Everything => pending.event = true,
+        }
+        drop(pending);
+        self.more.notify_one();
+    }
+
+    /// Whether wake-ups arrive on this connection.
+    pub(super) fn hears(&self) -> bool {
+        self.hears.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.more.notify_one();
+    }
+
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+}
+
+/// Who is told what was heard.
+pub(super) type Hear = Box<dyn Fn(Wake) + Send + Sync>;
+
+/// Starts the thread that listens and tells.
+pub(super) fn start(shared: Arc<Shared>, hear: Hear) -> Result<JoinHandle<()>> {
+    let runtime = runtime()?;
+    let listen = move || {
+        let mut backoff = Backoff::default();
+        while !shared.wakes.is_closed() {
+            let ended = runtime.block_on(listen(&shared, &hear));
+            shared.wakes.hears.store(false, Ordering::Relaxed);
+            match ended {
+                Ok(Ended::Closed) => return,
+                Ok(Ended::Deaf) => {
+                    tracing::warn!(
+                        "LISTEN hears nothing here (a transaction pooler?); this node only polls"
+                    );
+                    return;
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "no wake-ups from other nodes for now");
+                    backoff.grow();
+                    sleep_until(&runtime, backoff.next.min(Instant::now() + PROBE_LIMIT));
+                }
+            }
+        }
+    };
+    let started = std::thread::Builder::new().name("pg-listen".into()).spawn(listen);
+    started.map_err(|error| Error::Internal {
+        operation: "listen".into(),
+        detail: format!("no thread could be started: {error}"),
+    })
+}
+
+enum Ended {
+    Closed,
+    Deaf,
+}
+
+async fn listen(shared: &Shared, hear: &Hear) -> Result<Ended> {
+    let lost = |error: tokio_postgres::Error| Error::Unavailable(error.to_string());
+    let (client, mut driver) = shared.connector.raw().await?;
+    let (heard, mut hearing) = mpsc::unbounded_channel();
+    let driving = tokio::spawn(async move {
+        while let Some(Ok(message)) = poll_fn(|cx| driver.poll_message(cx)).await {
+            if let AsyncMessage::Notification(told) = message {
+                let _ = heard.send(told);
+            }
+        }
+    });
+    let begin = format!("LISTEN {READY}; LISTEN {EVENT}; LISTEN {PROBE}");
+    client.batch_execute(&begin).await.map_err(lost)?;
+    let me = client.query_typed("SELECT pg_backend_pid()", &[]).await.map_err(lost)?;
+    let me: i32 = me.first().map_or(0, |row| row.get(0));
+    let probe = format!("NOTIFY {PROBE}");
+    client.batch_execute(&probe).await.map_err(lost)?;
+    let probed = tokio::time::timeout(PROBE_LIMIT, hearing.recv()).await;
+    match probed {
+        Err(_) => return Ok(Ended::Deaf),
+        Ok(None) => return Err(Error::Unavailable("the connection was lost".into())),
+        Ok(Some(_)) => {}
+    }
+    shared.wakes.hears.store(true, Ordering::Relaxed);
+    hear(Wake::Everything);
+    loop {
+        tokio::select! {
+            told = hearing.recv() => {
+                let Some(told) = told else {
+                    driving.abort();
+                    return Err(Error::Unavailable("the connection was lost".into()));
+                };
+                if told.process_id() == me {
+                    continue;
+                }
+                match told.channel() {
+                    READY if told.payload().is_empty() => hear(Wake::Everything),
+                    READY => hear(Wake::Ready(told.payload().to_owned())),
+                    EVENT => hear(Wake::Event),
+                    _ => {}
+                }
+            }
+            () = shared.wakes.more.notified() => {
+                if shared.wakes.is_closed() {
+                    return Ok(Ended::Closed);
+                }
+                let told = std::mem::take(&mut *shared.wakes.pending());
+                tell(&client, told).await.map_err(lost)?;
+            }
+        }
+    }
+}
+
+async fn tell(
+    client: &tokio_postgres::Client,
+    told: Pending,
+) -> std::result::Result<(), tokio_postgres::Error> {
+    let mut queues: Vec<String> = told.queues.into_iter().collect();
+    if queues.len() > MOST_QUEUES {
+        // Nobody's name: everything.
+        queues = vec![String::new()];
+    }
+    let sql = "SELECT pg_notify($1, t) FROM unnest($2) AS t
+               UNION ALL SELECT pg_notify($3, '') WHERE $4 OR cardinality($2) > 0";
+    let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 4] = [
+        (&READY, Type::TEXT),
+        (&queues, Type::TEXT_ARRAY),
+        (&EVENT, Type::TEXT),
+        (&told.event, Type::BOOL),
+    ];
+    client.query_typed(sql, &params).await.map(drop)
+}

@@ -1,0 +1,249 @@
+//! Workers' sessions: who is there, for which work, and until when without a sign of life.
+//!
+//! Invariant: a session's end and its tasks' way back are two transactions in this order; between
+//! them, or if the second never comes, the tasks' own leases decide.
+//! Absent: the streams. The engine holds them; here is only on which node, and which is current.
+
+use crate::error::Result;
+use crate::statement;
+use crate::store::{Lane, Store};
+use crate::tx::{Call, Tx};
+use crate::value::{Row, Value};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+use windlass_domain::id::SessionId;
+use windlass_domain::profile::Kind;
+use windlass_domain::time::Timestamp;
+
+/// How long a session lives without a sign of life.
+pub const TTL_MS: i64 = 15_000;
+
+/// What a session is written with.
+pub(crate) const COLUMNS: &str = "id, name, worker_type, routes, slots, lease_ms, node, \
+    stream_epoch, expires_at, created_at, updated_at, closed_at, close_reason";
+
+statement!(shared REGISTER, "session/register");
+statement!(shared SHOW, "session/show");
+statement!(shared LIST, "session/list");
+statement!(shared LIST_ALL, "session/list_all");
+statement!(RENEW, "session/renew");
+statement!(shared BIND, "session/bind");
+statement!(shared UNBIND, "session/unbind");
+statement!(shared CLOSE, "session/close");
+statement!(EXPIRE, "session/expire");
+statement!(shared FORGET, "session/forget");
+
+/// All of the above.
+pub(crate) static STATEMENTS: &[&statement::Statement] =
+    &[&REGISTER, &SHOW, &LIST, &LIST_ALL, &RENEW, &BIND, &UNBIND, &CLOSE, &EXPIRE, &FORGET];
+
+/// Which work a session takes. An empty list of kinds means jobs and delegations.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)] // Named like the fields of the request.
+pub struct Routes {
+    pub queues: Vec<String>,
+    pub pools: Vec<String>,
+    pub llms: Vec<String>,
+    pub models: Vec<String>,
+    pub tiers: Vec<String>,
+    pub kinds: Vec<Kind>,
+}
+
+/// A worker that wants to take part.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // Named like the columns of `session`.
+pub struct NewSession {
+    pub id: SessionId,
+    pub name: String,
+    pub worker_type: Option<String>,
+    pub routes: Routes,
+    pub slots: i32,
+    pub lease_ms: Option<i64>,
+}
+
+/// A session as users see it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[allow(missing_docs)] // Named like the columns of `session`.
+pub struct Session {
+    pub id: SessionId,
+    pub name: String,
+    pub worker_type: Option<String>,
+    #[serde(flatten)]
+    pub routes: Routes,
+    pub slots: i32,
+    pub lease_ms: Option<i64>,
+    pub node: Option<Uuid>,
+    pub stream_epoch: i64,
+    pub expires_at: Timestamp,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    pub closed_at: Option<Timestamp>,
+    pub close_reason: Option<String>,
+}
+
+/// Where a page of sessions begins.
+pub type Cursor = (Timestamp, Uuid);
+
+/// The repository of sessions; cheap to clone.
+#[derive(Clone)]
+pub struct Sessions {
+    store: Store,
+}
+
+impl Sessions {
+    /// The sessions of one database.
+    pub fn new(store: Store) -> Sessions {
+        Sessions { store }
+    }
+
+    /// Begins a session, or goes on with the one that has this id.
+    pub async fn register(&self, new: NewSession) -> Result<Session> {
+        let routes = typed(&new.routes)?;
+        let body = move |tx: &mut dyn Tx| {
+            let now = tx.now()?;
+            let params = vec![
+                new.id.0.into(),
+                new.name.as_str().into(),
+                new.worker_type.clone().into(),
+                routes.clone(),
+                new.slots.into(),
+                new.lease_ms.into(),
+                now.plus_ms(TTL_MS).into(),
+                now.into(),
+            ];
+            one(tx, Call::one(&REGISTER, params))
+        };
+        let registered = self.store.run(Lane::Heartbeat, "session_register", body).await?;
+        registered.ok_or_else(|| crate::error::Error::Internal {
+            operation: "session_register".into(),
+            detail: "no row came back".into(),
+        })
+    }
+
+    /// One session, also a closed one.
+    pub async fn show(&self, id: SessionId) -> Result<Option<Session>> {
+        let body = move |tx: &mut dyn Tx| one(tx, Call::one(&SHOW, vec![id.0.into()]));
+        self.store.read("session_show", body).await
+    }
+
+    /// A page of sessions, newest first: open ones, or all.
+    pub async fn list(
+        &self,
+        all: bool,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<(Vec<Session>, Option<Cursor>)> {
+        let (time, id) = after.unwrap_or((Timestamp::MAX, Uuid::max()));
+        let statement = if all { &LIST_ALL } else { &LIST };
+        let body = move |tx: &mut dyn Tx| {
+            let params = vec![time.into(), id.into(), Value::Int(limit as i64 + 1)];
+            tx.run(Call::one(statement, params))?.iter().map(session).collect()
+        };
+        let mut sessions: Vec<Session> = self.store.read("session_list", body).await?;
+        let more = sessions.len() > limit;
+        sessions.truncate(limit);
+        let last = sessions.last().filter(|_| more);
+        let next = last.map(|session| (session.created_at, session.id.0));
+        Ok((sessions, next))
+    }
+
+    /// Renews sessions; returns those that are still open. On the lane of heartbeats, so that a
+    /// flood of submits cannot make workers look dead.
+    pub async fn renew(&self, ids: Vec<SessionId>) -> Result<Vec<SessionId>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<Uuid> = ids.into_iter().map(|id| id.0).collect();
+        let body = move |tx: &mut dyn Tx| {
+            let now = tx.now()?;
+            let params = vec![Value::UuidList(ids.clone()), now.plus_ms(TTL_MS).into(), now.into()];
+            let rows = tx.run(Call::one(&RENEW, params))?;
+            rows.iter().map(|row| Ok(SessionId(row.uuid(0)?))).collect()
+        };
+        self.store.run(Lane::Heartbeat, "session_renew", body).await
+    }
+
+    /// A stream was opened; the session comes back with its new epoch.
+    pub async fn bind(&self, id: SessionId, node: Uuid) -> Result<Option<Session>> {
+        let body = move |tx: &mut dyn Tx| {
+            let now = tx.now()?;
+            let params = vec![id.0.into(), node.into(), now.plus_ms(TTL_MS).into(), now.into()];
+            one(tx, Call::one(&BIND, params))
+        };
+        self.store.run(Lane::Heartbeat, "session_bind", body).await
+    }
+
+    /// A stream ended. `false`: a newer stream is there, or the session is closed.
+    pub async fn unbind(&self, id: SessionId, epoch: i64) -> Result<bool> {
+        let body = move |tx: &mut dyn Tx| {
+            let now = tx.now()?;
+            let params = vec![id.0.into(), epoch.into(), now.into()];
+            Ok(!tx.run(Call::one(&UNBIND, params))?.is_empty())
+        };
+        self.store.run(Lane::Heartbeat, "session_unbind", body).await
+    }
+
+    /// Ends a session. `false`: it is unknown or ended already.
+    pub async fn close(&self, id: SessionId, reason: &'static str) -> Result<bool> {
+        let body = move |tx: &mut dyn Tx| {
+            let now = tx.now()?;
+            let rows = tx.run(Call::one(&CLOSE, vec![id.0.into(), now.into(), reason.into()]))?;
+            Ok(!rows.is_empty())
+        };
+        self.store.run(Lane::Heartbeat, "session_close", body).await
+    }
+
+    /// Ends sessions that fell silent and returns them.
+    pub async fn expire(&self, limit: usize) -> Result<Vec<SessionId>> {
+        let body = move |tx: &mut dyn Tx| {
+            let now = tx.now()?;
+            let rows = tx.run(Call::one(&EXPIRE, vec![now.into(), Value::Int(limit as i64)]))?;
+            rows.iter().map(|row| Ok(SessionId(row.uuid(0)?))).collect()
+        };
+        self.store.run(Lane::Heartbeat, "session_expire", body).await
+    }
+
+    /// Forgets sessions that were closed `age_ms` ago or earlier; returns how many.
+    pub async fn forget(&self, age_ms: i64, limit: usize) -> Result<usize> {
+        let body = move |tx: &mut dyn Tx| {
+            let before = tx.now()?.plus_ms(-age_ms);
+            let params = vec![before.into(), Value::Int(limit as i64)];
+            Ok(tx.run(Call::one(&FORGET, params))?.len())
+        };
+        self.store.run(Lane::Heartbeat, "session_forget", body).await
+    }
+}
+
+fn one(tx: &mut dyn Tx, call: Call<'_>) -> Result<Option<Session>> {
+    tx.run(call)?.first().map(session).transpose()
+}
+
+fn session(row: &Row) -> Result<Session> {
+    let text = |index| row.maybe(index, |r, i| r.text(i).map(str::to_owned));
+    let damaged =
+        |e: serde_json::Error| crate::error::Error::Corrupt(format!("routes of a session: {e}"));
+    Ok(Session {
+        id: SessionId(row.uuid(0)?),
+        name: row.text(1)?.to_owned(),
+        worker_type: text(2)?,
+        routes: serde_json::from_value(row.json(3)?).map_err(damaged)?,
+        slots: row.int32(4)?,
+        lease_ms: row.maybe(5, Row::int)?,
+        node: row.maybe(6, Row::uuid)?,
+        stream_epoch: row.int(7)?,
+        expires_at: row.time(8)?,
+        created_at: row.time(9)?,
+        updated_at: row.time(10)?,
+        closed_at: row.maybe(11, Row::time)?,
+        close_reason: text(12)?,
+    })
+}
+
+fn typed(routes: &Routes) -> Result<Value> {
+    let json = serde_json::to_string(routes).map_err(|e| crate::error::Error::Internal {
+        operation: "session_register".into(),
+        detail: e.to_string(),
+    })?;
+    Ok(Value::Json(json))
+}

@@ -1,0 +1,141 @@
+//! Eager dispatch: a submit that meets an idle worker hands its task over in the same transaction,
+//! one sync instead of two. The history still shows both.
+//!
+//! Invariant: the worker takes what a claim would have given it: the head of the lane, which is an
+//! older task where one waits, and the new one otherwise. Nothing is handed over before COMMIT.
+
+use super::claim::{self, Assignment, Claim};
+use super::floor::{ClaimFloor, Lane};
+use super::hot::task_of;
+use super::submit::{Submitted, insert, look_up, submitted};
+use crate::error::Result;
+use crate::group::Outcome;
+use crate::statement::Dialect;
+use crate::store::Store;
+use crate::tx::{Call, Tx};
+use std::collections::HashSet;
+use std::sync::Arc;
+use uuid::Uuid;
+use windlass_domain::profile::Profile;
+use windlass_domain::task::{NewTask, When};
+
+/// Each further worker is a further statement, which everybody in the batch waits for.
+const MOST_WORKERS: usize = 4;
+
+/// Those on this node who wait for work.
+pub trait Idle: Send + Sync {
+    /// Somebody who would take up to `count` tasks of this lane. They wait for
+    /// [`Idle::deliver`] and take nothing else until then.
+    fn offer(&self, queue: &str, profile: Profile, count: usize) -> Option<Claim>;
+
+    /// What they got for waiting: nothing, if the submit failed or others were faster.
+    fn deliver(&self, claim: &Claim, assignments: Vec<Assignment>);
+}
+
+/// Those who wait for these tasks.
+fn offers(idle: &dyn Idle, tasks: &[NewTask]) -> Vec<Claim> {
+    let mut lanes: Vec<(Lane, usize)> = Vec::new();
+    let now = |task: &&NewTask| matches!(task.run_at, When::After(ms) if ms <= 0);
+    for task in tasks.iter().filter(|t| t.profile != Profile::Ledger).filter(now) {
+        let lane = (task.queue.as_str(), task.profile);
+        match lanes.iter_mut().find(|((queue, profile), _)| (queue.as_str(), *profile) == lane) {
+            Some((_, count)) => *count += 1,
+            None => lanes.push(((task.queue.clone(), task.profile), 1)),
+        }
+    }
+    let mut claims = Vec::new();
+    for ((queue, profile), mut count) in lanes {
+        while count > 0 && claims.len() < MOST_WORKERS {
+            let Some(claim) = idle.offer(&queue, profile, count) else { break };
+            count = count.saturating_sub(claim.max);
+            claims.push(claim);
+        }
+    }
+    claims
+}
+
+/// Submits and hands over. `None`: nobody waits, or the batch must be split; nothing is written.
+pub(super) async fn submit(
+    store: &Store,
+    floor: &Arc<ClaimFloor>,
+    tasks: &Arc<Vec<NewTask>>,
+    idle: &dyn Idle,
+) -> Option<Vec<Outcome<Submitted>>> {
+    let ids: HashSet<Uuid> = tasks.iter().map(|task| task.id.0).collect();
+    if ids.len() < tasks.len() {
+        return None;
+    }
+    let claims = offers(idle, tasks);
+    if claims.is_empty() {
+        return None;
+    }
+    // Before the claim reads it, so that the new tasks are not below it.
+    floor.lower(tasks);
+    let lanes: Vec<Lane> = claims.iter().map(|c| (c.queues[0].clone(), c.profiles[0])).collect();
+    let begun = floor.begin(&lanes);
+    let (body_tasks, body_claims) = (Arc::clone(tasks), claims.clone());
+    let floors = begun.floors.clone();
+    let written =
+        store.write("submit", move |tx| run(tx, &body_tasks, &body_claims, &lanes, &floors)).await;
+    drop(begun);
+    let Ok((new, mut taken)) = written else {
+        // The plain submit meets the same error again, and knows how to split it.
+        claims.iter().for_each(|claim| idle.deliver(claim, Vec::new()));
+        return None;
+    };
+    for claim in claims.iter().rev() {
+        idle.deliver(claim, taken.pop().unwrap_or_default());
+    }
+    Some(outcomes(store, tasks, &new).await)
+}
+
+type Done = (HashSet<Uuid>, Vec<Vec<Assignment>>);
+
+fn run(
+    tx: &mut dyn Tx,
+    tasks: &[NewTask],
+    claims: &[Claim],
+    lanes: &[Lane],
+    floors: &[i64],
+) -> Result<Done> {
+    let all: Vec<&NewTask> = tasks.iter().collect();
+    let (inserted, ids) = insert(tx, &all);
+    let mut taken = Vec::with_capacity(claims.len());
+    if tx.dialect() == Dialect::Sqlite {
+        let rows = tx.run(inserted)?;
+        for (claim, lane) in claims.iter().zip(lanes) {
+            taken.push(claim::take_sqlite(tx, claim, claim.max, std::slice::from_ref(lane))?);
+        }
+        return Ok((new(&rows, &ids)?, taken));
+    }
+    let mut calls: Vec<Call<'_>> = vec![inserted];
+    for ((claim, lane), &floor) in claims.iter().zip(lanes).zip(floors) {
+        calls.extend(claim::calls(tx, claim, claim.max, &[(lane, floor)]));
+    }
+    let rows = tx.run_and_commit(calls)?;
+    for pair in rows[1..].chunks(2) {
+        taken.push(claim::assignments(&pair[1])?);
+    }
+    Ok((new(&rows[0], &ids)?, taken))
+}
+
+fn new(rows: &[crate::value::Row], ids: &[Uuid]) -> Result<HashSet<Uuid>> {
+    rows.iter().map(|row| task_of(row, ids)).collect()
+}
+
+async fn outcomes(
+    store: &Store,
+    tasks: &[NewTask],
+    new: &HashSet<Uuid>,
+) -> Vec<Outcome<Submitted>> {
+    let old: Vec<NewTask> = tasks.iter().filter(|t| !new.contains(&t.id.0)).cloned().collect();
+    let mut old = match old.is_empty() {
+        true => Vec::new().into_iter(),
+        false => look_up(store.clone(), old).await.into_iter(),
+    };
+    let outcome = |task: &NewTask| match new.contains(&task.id.0) {
+        true => Some(Ok(submitted(task))),
+        false => old.next(),
+    };
+    tasks.iter().filter_map(outcome).collect()
+}

@@ -1,0 +1,271 @@
+//! Who on this node waits for work, and who is told when there is some.
+//!
+//! A wait is registered only while nothing else can give it work: a claim first asks the database,
+//! and waits if nothing has been told for its queues since it asked. A submit may take a waiting
+//! claim along in its own transaction (eager dispatch); until it delivers, nobody else does.
+//!
+//! Invariant: a wake-up is never lost between asking and waiting: each queue counts its wake-ups.
+//! Invariant: one new task wakes few: who finds more than it can take wakes two others.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+use uuid::Uuid;
+use windlass_domain::id::{ChangeId, ClaimId};
+use windlass_domain::profile::Profile;
+use windlass_store::error::Result;
+use windlass_store::task::{Assignment, Claim, Finish, Finishing, Idle, Tasks};
+
+use super::shutdown::Phase;
+
+/// How many others a full claim wakes: twice as many each time, and no herd.
+const CHAIN: usize = 2;
+
+pub(super) struct Dispatcher {
+    tasks: Tasks,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    queues: HashMap<String, Queue>,
+    waiting: HashMap<u64, Waiting>,
+    offered: HashMap<ClaimId, oneshot::Sender<Woken>>,
+    next: u64,
+}
+
+/// One queue that somebody here asks for.
+#[derive(Default)]
+struct Queue {
+    /// How many claims are under way or waiting; the last one takes the entry away.
+    interested: usize,
+    wakes: u64,
+    waiting: VecDeque<u64>,
+    /// Tasks that were handed over already, whose wake-up is still to come.
+    handed_over: usize,
+}
+
+struct Waiting {
+    claim: Claim,
+    woken: oneshot::Sender<Woken>,
+}
+
+enum Woken {
+    Look,
+    Given(Vec<Assignment>),
+}
+
+/// A claim's stake in its queues.
+struct Interest<'a> {
+    dispatcher: &'a Dispatcher,
+    queues: &'a [String],
+}
+
+impl Drop for Interest<'_> {
+    fn drop(&mut self) {
+        let mut state = self.dispatcher.lock();
+        for name in self.queues {
+            let Some(queue) = state.queues.get_mut(name) else { continue };
+            queue.interested -= 1;
+            if queue.interested == 0 {
+                state.queues.remove(name);
+            }
+        }
+    }
+}
+
+/// A place in line. Leaving it, by an answer or because nobody waits any more, gives it up.
+struct Place<'a> {
+    dispatcher: &'a Dispatcher,
+    id: u64,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.dispatcher.lock().remove(self.id);
+    }
+}
+
+impl State {
+    fn remove(&mut self, id: u64) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&id)?;
+        for name in &waiting.claim.queues {
+            if let Some(queue) = self.queues.get_mut(name) {
+                queue.waiting.retain(|other| *other != id);
+            }
+        }
+        Some(waiting)
+    }
+
+    fn wake(&mut self, name: &str, count: usize) {
+        let Some(queue) = self.queues.get_mut(name) else { return };
+        queue.wakes += 1;
+        let first: Vec<u64> = queue.waiting.iter().copied().take(count).collect();
+        for id in first {
+            if let Some(waiting) = self.remove(id) {
+                let _ = waiting.woken.send(Woken::Look);
+            }
+        }
+    }
+}
+
+impl Dispatcher {
+    pub(super) fn new(tasks: Tasks) -> Dispatcher {
+        Dispatcher { tasks, state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
+    /// A queue may have `count` more tasks.
+    pub(super) fn wake(&self, queue: &str, count: usize) {
+        let mut state = self.lock();
+        let Some(known) = state.queues.get_mut(queue) else { return };
+        let done = known.handed_over.min(count);
+        known.handed_over -= done;
+        state.wake(queue, (count - done).min(CHAIN));
+    }
+
+    /// Any queue may have something: one of each looks.
+    pub(super) fn wake_everything(&self) {
+        let mut state = self.lock();
+        let names: Vec<String> = state.queues.keys().cloned().collect();
+        names.iter().for_each(|name| state.wake(name, 1));
+    }
+
+    /// Takes ready tasks; waits for them if there are none, at most for `wait`.
+    pub(super) async fn claim(
+        &self,
+        claim: Claim,
+        wait: Duration,
+        mut phase: watch::Receiver<Phase>,
+    ) -> Result<Vec<Assignment>> {
+        let until = Instant::now() + wait;
+        let interest = self.interest(&claim.queues);
+        loop {
+            let seen = interest.wakes();
+            let taken = self.tasks.claim(claim.clone()).await?;
+            if taken.len() >= claim.max {
+                // There may be more than one claim can take.
+                let mut state = self.lock();
+                claim.queues.iter().for_each(|queue| state.wake(queue, CHAIN));
+            }
+            if !taken.is_empty() || wait.is_zero() || *phase.borrow() != Phase::Running {
+                return Ok(taken);
+            }
+            let Some((place, woken)) = self.enter(&claim, seen) else { continue };
+            match self.wait(place, woken, until, &mut phase).await {
+                Some(Woken::Look) => {}
+                Some(Woken::Given(given)) if given.is_empty() => {}
+                Some(Woken::Given(given)) => return Ok(given),
+                None => return Ok(Vec::new()),
+            }
+        }
+    }
+
+    fn interest<'a>(&'a self, queues: &'a [String]) -> Interest<'a> {
+        let mut state = self.lock();
+        for name in queues {
+            state.queues.entry(name.clone()).or_default().interested += 1;
+        }
+        Interest { dispatcher: self, queues }
+    }
+
+    /// A place in line, unless something was told since `seen`.
+    fn enter(&self, claim: &Claim, seen: u64) -> Option<(Place<'_>, oneshot::Receiver<Woken>)> {
+        let mut state = self.lock();
+        if wakes(&state, &claim.queues) != seen {
+            return None;
+        }
+        let (sender, receiver) = oneshot::channel();
+        let id = state.next;
+        state.next += 1;
+        for name in &claim.queues {
+            state.queues.entry(name.clone()).or_default().waiting.push_back(id);
+        }
+        state.waiting.insert(id, Waiting { claim: claim.clone(), woken: sender });
+        Some((Place { dispatcher: self, id }, receiver))
+    }
+
+    async fn wait(
+        &self,
+        place: Place<'_>,
+        mut woken: oneshot::Receiver<Woken>,
+        until: Instant,
+        phase: &mut watch::Receiver<Phase>,
+    ) -> Option<Woken> {
+        tokio::select! {
+            biased;
+            woken = &mut woken => return woken.ok(),
+            _ = phase.wait_for(|phase| *phase != Phase::Running) => {}
+            () = tokio::time::sleep_until(until) => {}
+        }
+        if self.lock().remove(place.id).is_some() {
+            return None;
+        }
+        // A submit has taken this claim along, or somebody just woke it: the answer is on its way.
+        woken.await.ok()
+    }
+
+    /// The one who waited is gone; what it was given must not wait for its lease to run out.
+    fn give_back(&self, claim: &Claim, assignments: Vec<Assignment>) {
+        let items: Vec<Finish> = (assignments.into_iter())
+            .map(|assignment| Finish {
+                task: assignment.task.id,
+                lease: assignment.lease_id,
+                how: Finishing::Release,
+                actor: claim.session.clone(),
+                reason: Some("the worker stopped waiting".into()),
+                change: ChangeId(Uuid::now_v7()),
+            })
+            .collect();
+        let tasks = self.tasks.clone();
+        tokio::spawn(async move { tasks.finish(items).await });
+    }
+}
+
+impl Interest<'_> {
+    fn wakes(&self) -> u64 {
+        wakes(&self.dispatcher.lock(), self.queues)
+    }
+}
+
+fn wakes(state: &State, queues: &[String]) -> u64 {
+    queues.iter().filter_map(|name| state.queues.get(name)).map(|queue| queue.wakes).sum()
+}
+
+impl Idle for Dispatcher {
+    fn offer(&self, queue: &str, profile: Profile, count: usize) -> Option<Claim> {
+        let mut state = self.lock();
+        let line = &state.queues.get(queue)?.waiting;
+        let fits =
+            |id: &&u64| state.waiting.get(id).is_some_and(|w| w.claim.profiles.contains(&profile));
+        let id = *line.iter().find(fits)?;
+        let Waiting { claim, woken } = state.remove(id)?;
+        state.offered.insert(claim.claim, woken);
+        let max = claim.max.min(count);
+        Some(Claim { queues: vec![queue.to_owned()], profiles: vec![profile], max, ..claim })
+    }
+
+    fn deliver(&self, claim: &Claim, assignments: Vec<Assignment>) {
+        let mut state = self.lock();
+        let Some(woken) = state.offered.remove(&claim.claim) else { return };
+        if let Some(queue) = claim.queues.first().and_then(|name| state.queues.get_mut(name)) {
+            queue.handed_over += assignments.len();
+        }
+        drop(state);
+        if let Err(Woken::Given(assignments)) = woken.send(Woken::Given(assignments))
+            && !assignments.is_empty()
+        {
+            self.give_back(claim, assignments);
+        }
+    }
+}

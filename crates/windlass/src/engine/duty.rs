@@ -1,0 +1,280 @@
+//! Duties: what happens without anybody's call.
+//!
+//! Each is one function that can be called alone, and a ticker. On many nodes each runs on one at
+//! a time, by a lease row; an embedded database has one node.
+//!
+//! Invariant: an error or a panic in a duty is logged and counted, and stops neither its ticker nor
+//! another duty.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use windlass_store::statement::Dialect;
+use windlass_store::store::Wake;
+use windlass_store::task::SweepReport;
+
+use super::{Engine, Phase, Result};
+
+/// Rows that one sweep takes in one transaction.
+const BATCH: usize = 500;
+/// How long closed sessions are remembered.
+const SESSION_MEMORY_MS: i64 = 7 * 24 * 60 * 60 * 1_000;
+
+/// What a sweep did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Rows it looked at.
+    pub scanned: usize,
+    /// Rows it changed.
+    pub changed: usize,
+}
+
+/// A sweep under way.
+pub type Sweep<'a> = Pin<Box<dyn Future<Output = Result<Report>> + Send + 'a>>;
+
+/// Something that must be looked after again and again.
+pub trait Duty: Send + Sync + 'static {
+    /// Its name, in logs, metrics and the lease row.
+    fn name(&self) -> &'static str;
+    /// How often.
+    fn every(&self) -> Duration;
+    /// Looks once.
+    fn sweep<'a>(&'a self, engine: &'a Engine) -> Sweep<'a>;
+}
+
+/// What a duty did on this node so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // The names say it.
+pub struct DutyStats {
+    pub name: &'static str,
+    pub runs: u64,
+    pub changed: u64,
+    pub errors: u64,
+    pub panics: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    runs: AtomicU64,
+    changed: AtomicU64,
+    errors: AtomicU64,
+    panics: AtomicU64,
+}
+
+/// The duties of this engine.
+#[derive(Default)]
+pub(super) struct Running {
+    duties: Mutex<Vec<(&'static str, Arc<Counters>)>>,
+}
+
+impl Running {
+    pub(super) fn stats(&self) -> Vec<DutyStats> {
+        let duties = self.duties.lock().unwrap_or_else(PoisonError::into_inner);
+        let stats = |(name, counters): &(&'static str, Arc<Counters>)| DutyStats {
+            name,
+            runs: counters.runs.load(Ordering::Relaxed),
+            changed: counters.changed.load(Ordering::Relaxed),
+            errors: counters.errors.load(Ordering::Relaxed),
+            panics: counters.panics.load(Ordering::Relaxed),
+        };
+        duties.iter().map(stats).collect()
+    }
+
+    fn add(&self, name: &'static str) -> Arc<Counters> {
+        let counters = Arc::new(Counters::default());
+        let mut duties = self.duties.lock().unwrap_or_else(PoisonError::into_inner);
+        duties.push((name, Arc::clone(&counters)));
+        counters
+    }
+}
+
+/// A duty made of a function.
+struct Simple {
+    name: &'static str,
+    every: Duration,
+    sweep: for<'a> fn(&'a Engine) -> Sweep<'a>,
+}
+
+impl Duty for Simple {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn every(&self) -> Duration {
+        self.every
+    }
+
+    fn sweep<'a>(&'a self, engine: &'a Engine) -> Sweep<'a> {
+        (self.sweep)(engine)
+    }
+}
+
+/// The duties that every engine has.
+pub(super) fn standard() -> Vec<Arc<dyn Duty>> {
+    const SECOND: Duration = Duration::from_secs(1);
+    let duty = |name, every, sweep| Arc::new(Simple { name, every, sweep }) as Arc<dyn Duty>;
+    vec![
+        // Deadlines first: a task that is both overdue and stale ends failed.
+        duty("deadlines", SECOND, |e| Box::pin(async { e.expire_deadlines().await })),
+        duty("leases", SECOND, |e| Box::pin(async { e.expire_leases().await })),
+        duty("sessions", SECOND, |e| Box::pin(async { e.expire_sessions().await })),
+        duty("pending_timeout", SECOND, |e| Box::pin(async { e.time_out_pending().await })),
+        duty("tally", 60 * SECOND, |e| Box::pin(async { e.fold_tally().await })),
+        duty("session_memory", 600 * SECOND, |e| Box::pin(async { e.forget_sessions().await })),
+    ]
+}
+
+impl Engine {
+    /// Ends tasks whose deadline passed.
+    pub async fn expire_deadlines(&self) -> Result<Report> {
+        let tasks = self.tasks();
+        self.sweep_all(|| tasks.expire_deadlines(BATCH)).await
+    }
+
+    /// Takes tasks from holders whose lease ran out.
+    pub async fn expire_leases(&self) -> Result<Report> {
+        let tasks = self.tasks();
+        self.sweep_all(|| tasks.expire_leases(BATCH)).await
+    }
+
+    /// Ends inference that nobody took in time.
+    pub async fn time_out_pending(&self) -> Result<Report> {
+        let tasks = self.tasks();
+        self.sweep_all(|| tasks.time_out_pending(BATCH)).await
+    }
+
+    /// Ends sessions that fell silent; what goes back with a session goes back.
+    pub async fn expire_sessions(&self) -> Result<Report> {
+        let expired = self.inner.sessions.expire(BATCH).await?;
+        let mut report = Report { scanned: expired.len(), changed: 0 };
+        for session in expired {
+            let lost = self.inner.tasks.lose_session(&session.to_string()).await?;
+            self.noticed(&lost);
+            report.changed += 1;
+        }
+        Ok(report)
+    }
+
+    async fn fold_tally(&self) -> Result<Report> {
+        self.inner.tasks.fold_tally().await?;
+        Ok(Report::default())
+    }
+
+    async fn forget_sessions(&self) -> Result<Report> {
+        let changed = self.inner.sessions.forget(SESSION_MEMORY_MS, BATCH).await?;
+        Ok(Report { scanned: changed, changed })
+    }
+
+    /// Sweeps batch by batch until one is not full.
+    async fn sweep_all<F>(&self, sweep: impl Fn() -> F) -> Result<Report>
+    where
+        F: Future<Output = windlass_store::error::Result<SweepReport>>,
+    {
+        let mut report = Report::default();
+        loop {
+            let swept = sweep().await?;
+            report.scanned += swept.scanned;
+            report.changed += swept.changed.len();
+            self.noticed(&swept);
+            if swept.scanned < BATCH || swept.changed.is_empty() {
+                return Ok(report);
+            }
+        }
+    }
+
+    fn noticed(&self, swept: &SweepReport) {
+        if swept.changed.is_empty() {
+            return;
+        }
+        for (task, state) in &swept.changed {
+            self.inner.held.remove(*task, super::held::Gone::Lost);
+            if state.is_terminal() {
+                self.inner.waiters.wake(*task);
+            }
+        }
+        if swept.changed.iter().any(|(_, state)| state.is_claimable()) {
+            self.came_back();
+        }
+        self.tell_event();
+    }
+
+    /// Something is in line again, in a queue that nobody named.
+    pub(super) fn came_back(&self) {
+        self.inner.dispatcher.wake_everything();
+        self.inner.store.tell(Wake::Everything);
+    }
+
+    /// Looks after a duty from now on.
+    pub fn add_duty(&self, duty: Arc<dyn Duty>) {
+        let name = duty.name();
+        if self.inner.options.without_duties.iter().any(|off| off == name) {
+            return;
+        }
+        let counters = self.inner.duties.add(name);
+        let mine = Arc::new(Mutex::new(None));
+        self.spawn_every(name, duty.every(), move |inner| {
+            let (duty, counters) = (Arc::clone(&duty), Arc::clone(&counters));
+            let mine = Arc::clone(&mine);
+            let engine = Engine { inner };
+            async move { engine.run_duty(duty, &counters, &mine).await }
+        });
+    }
+
+    async fn run_duty(
+        &self,
+        duty: Arc<dyn Duty>,
+        counters: &Counters,
+        mine: &Mutex<Option<Instant>>,
+    ) {
+        if *self.inner.phase.borrow() != Phase::Running {
+            return;
+        }
+        let name = duty.name();
+        match self.has_duty(&*duty, mine).await {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => {
+                counters.errors.fetch_add(1, Ordering::Relaxed);
+                return tracing::warn!(duty = name, %error, "nobody knows whose duty it is");
+            }
+        }
+        let engine = self.clone();
+        let swept = tokio::spawn(async move { duty.sweep(&engine).await }).await;
+        counters.runs.fetch_add(1, Ordering::Relaxed);
+        match swept {
+            Ok(Ok(report)) => {
+                counters.changed.fetch_add(report.changed as u64, Ordering::Relaxed);
+                if report.changed > 0 {
+                    tracing::debug!(duty = name, changed = report.changed, "swept");
+                }
+            }
+            Ok(Err(error)) => {
+                counters.errors.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(duty = name, %error, "a duty failed; it is tried again");
+            }
+            Err(_) => {
+                counters.panics.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(duty = name, "a duty panicked; it is tried again");
+            }
+        }
+    }
+
+    /// Whether this node does the duty now.
+    async fn has_duty(&self, duty: &dyn Duty, mine: &Mutex<Option<Instant>>) -> Result<bool> {
+        if self.inner.store.dialect() == Dialect::Sqlite {
+            return Ok(true);
+        }
+        let known = *mine.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.is_some_and(|until| Instant::now() < until) {
+            return Ok(true);
+        }
+        // Asked again after a third of it: a node that dies is followed after the rest.
+        let third = duty.every().max(Duration::from_secs(2));
+        let ms = 3 * third.as_millis() as i64;
+        let taken = self.inner.nodes.take_duty(duty.name(), self.inner.node, ms).await?;
+        let until = taken.then(|| Instant::now() + third);
+        *mine.lock().unwrap_or_else(PoisonError::into_inner) = until;
+        Ok(taken)
+    }
+}

@@ -1,0 +1,119 @@
+//! What the workers of this node hold, as far as this node knows: to size the next claim, and to
+//! tell a stream that its task was cancelled or lost.
+//!
+//! Invariant: a hint. A task that was finished through another node is taken off when the log
+//! shows it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Notify, mpsc};
+use windlass_domain::id::{SessionId, TaskId};
+
+use super::stream::StreamEvent;
+
+#[derive(Default)]
+pub(super) struct Held {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    streams: HashMap<SessionId, Stream>,
+    holders: HashMap<TaskId, SessionId>,
+}
+
+struct Stream {
+    epoch: i64,
+    tasks: HashSet<TaskId>,
+    freed: Arc<Notify>,
+    notices: mpsc::Sender<StreamEvent>,
+}
+
+/// Why a task is no longer held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gone {
+    /// Its holder said so.
+    Finished,
+    /// Somebody cancelled it.
+    Cancelled,
+    /// A sweep took the lease.
+    Lost,
+}
+
+impl Held {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A stream was opened; an older one of the session is forgotten.
+    pub(super) fn open(
+        &self,
+        session: SessionId,
+        epoch: i64,
+        notices: mpsc::Sender<StreamEvent>,
+    ) -> Arc<Notify> {
+        let freed = Arc::new(Notify::new());
+        let mut state = self.lock();
+        state.close(session);
+        let stream = Stream { epoch, tasks: HashSet::new(), freed: Arc::clone(&freed), notices };
+        state.streams.insert(session, stream);
+        freed
+    }
+
+    /// The stream of this epoch ended.
+    pub(super) fn close(&self, session: SessionId, epoch: i64) {
+        let mut state = self.lock();
+        if state.streams.get(&session).is_some_and(|stream| stream.epoch == epoch) {
+            state.close(session);
+        }
+    }
+
+    /// Tasks went out on a stream.
+    pub(super) fn add(&self, session: SessionId, tasks: impl IntoIterator<Item = TaskId>) {
+        let mut state = self.lock();
+        for task in tasks {
+            let Some(stream) = state.streams.get_mut(&session) else { return };
+            stream.tasks.insert(task);
+            state.holders.insert(task, session);
+        }
+    }
+
+    pub(super) fn count(&self, session: SessionId) -> usize {
+        self.lock().streams.get(&session).map_or(0, |stream| stream.tasks.len())
+    }
+
+    /// The sessions whose streams this node holds.
+    pub(super) fn sessions(&self) -> Vec<SessionId> {
+        self.lock().streams.keys().copied().collect()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().streams.is_empty()
+    }
+
+    /// A task is no longer held; its holder has a free slot, and may not know yet.
+    pub(super) fn remove(&self, task: TaskId, gone: Gone) {
+        let mut state = self.lock();
+        let Some(session) = state.holders.remove(&task) else { return };
+        let Some(stream) = state.streams.get_mut(&session) else { return };
+        stream.tasks.remove(&task);
+        stream.freed.notify_one();
+        let notice = match gone {
+            Gone::Finished => return,
+            Gone::Cancelled => StreamEvent::Cancel { task_id: task },
+            Gone::Lost => StreamEvent::Lost { task_id: task },
+        };
+        // A reader that is too slow for this learns it by its next heartbeat.
+        let _ = stream.notices.try_send(notice);
+    }
+}
+
+impl State {
+    fn close(&mut self, session: SessionId) {
+        if let Some(stream) = self.streams.remove(&session) {
+            for task in stream.tasks {
+                self.holders.remove(&task);
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The log of all transitions: one tail a node, for everybody who follows it.
+//!
+//! Invariant: readers see every entry once, in commit order. One that falls behind reads the
+//! database again from where it stood; it can neither block the tail nor lose anything.
+//! Absent: nobody follows, nothing is read.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::{Notify, broadcast};
+use windlass_domain::state::Event;
+use windlass_store::task::{History, Position};
+
+use super::held::Gone;
+use super::{Engine, Inner, Phase, Result};
+
+/// How many entries are read at once.
+const PAGE: i64 = 1_000;
+/// The tail looks at most so often, whatever wakes it: what came meanwhile comes together.
+const PAUSE: Duration = Duration::from_millis(5);
+/// After a wake-up that showed nothing: what was told may still wait for an older transaction.
+const AGAIN: [Duration; 3] =
+    [Duration::from_millis(10), Duration::from_millis(40), Duration::from_millis(150)];
+
+/// One transition, with its place in the log.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// Where it stands; a reader resumes after it.
+    pub position: Position,
+    /// What happened.
+    pub history: History,
+}
+
+pub(super) struct Log {
+    entries: broadcast::Sender<Arc<Entry>>,
+    followers: Arc<AtomicUsize>,
+    look: Notify,
+}
+
+impl Log {
+    pub(super) fn new(entries: usize) -> Log {
+        let (entries, _) = broadcast::channel(entries.max(16));
+        Log { entries, followers: Arc::default(), look: Notify::new() }
+    }
+
+    /// There may be something new.
+    pub(super) fn look(&self) {
+        self.look.notify_one();
+    }
+
+    /// Somebody begins to depend on the tail.
+    pub(super) fn needed(&self) {
+        self.look.notify_one();
+    }
+}
+
+/// What a follower lost: nothing, but it must be said why it ends.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Lost {
+    /// The engine stops.
+    #[error("the node is shutting down; follow another one from the last event")]
+    ShuttingDown,
+    /// The database gave no answer.
+    #[error(transparent)]
+    Store(#[from] windlass_store::error::Error),
+}
+
+/// A reader of the log.
+pub struct Follower {
+    engine: Engine,
+    entries: broadcast::Receiver<Arc<Entry>>,
+    /// Read from the database and not given yet.
+    page: VecDeque<Arc<Entry>>,
+    at: Position,
+    /// Whether everything up to what `entries` shows was read.
+    caught_up: bool,
+    _counted: Counted,
+}
+
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Follower {
+    /// Where this reader stands.
+    pub fn position(&self) -> Position {
+        self.at
+    }
+
+    /// The next entry; waits for it.
+    pub async fn next(&mut self) -> Result<Arc<Entry>, Lost> {
+        let mut phase = self.engine.inner.phase.subscribe();
+        loop {
+            if let Some(entry) = self.page.pop_front() {
+                self.at = entry.position;
+                return Ok(entry);
+            }
+            if !self.caught_up {
+                let read = self.engine.inner.tasks.tail(self.at, PAGE).await?;
+                self.caught_up = (read.len() as i64) < PAGE;
+                self.page.extend(read.into_iter().map(entry));
+                continue;
+            }
+            let received = tokio::select! {
+                received = self.entries.recv() => received,
+                _ = phase.wait_for(|phase| *phase != Phase::Running) => {
+                    return Err(Lost::ShuttingDown);
+                }
+            };
+            match received {
+                Ok(entry) if entry.position > self.at => {
+                    self.at = entry.position;
+                    return Ok(entry);
+                }
+                Ok(_) => {}
+                Err(broadcast::error::RecvError::Lagged(_)) => self.caught_up = false,
+                Err(broadcast::error::RecvError::Closed) => return Err(Lost::ShuttingDown),
+            }
+        }
+    }
+}
+
+fn entry((position, history): (Position, History)) -> Arc<Entry> {
+    Arc::new(Entry { position, history })
+}
+
+impl Engine {
+    /// Follows the log: after a position, or from now on.
+    pub async fn follow(&self, after: Option<Position>) -> Result<Follower> {
+        let log = &self.inner.log;
+        // Subscribe before the query: what comes between the two is then in both, and told once.
+        let entries = log.entries.subscribe();
+        log.followers.fetch_add(1, Ordering::SeqCst);
+        let counted = Counted(Arc::clone(&log.followers));
+        log.needed();
+        let at = match after {
+            Some(position) => position,
+            None => self.inner.tasks.head().await?,
+        };
+        Ok(Follower {
+            engine: self.clone(),
+            entries,
+            page: VecDeque::new(),
+            at,
+            caught_up: false,
+            _counted: counted,
+        })
+    }
+
+    pub(super) fn spawn_log(&self) {
+        let weak = Arc::downgrade(&self.inner);
+        let poll = self.inner.options.poll;
+        tokio::spawn(async move {
+            let mut tail = Tail { at: None, idle_looks: 0 };
+            loop {
+                let Some(inner) = weak.upgrade() else { return };
+                if *inner.phase.borrow() == Phase::Stopped {
+                    return;
+                }
+                let pause = tail.round(&inner, poll).await;
+                tokio::select! {
+                    () = inner.log.look.notified(), if pause > PAUSE => {
+                        tail.idle_looks = 0;
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                    () = tokio::time::sleep(pause) => {}
+                }
+            }
+        });
+    }
+}
+
+struct Tail {
+    /// Where it stands; `None` while nobody follows.
+    at: Option<Position>,
+    idle_looks: usize,
+}
+
+impl Tail {
+    /// Reads what is new and passes it on; returns how long to wait unless woken.
+    async fn round(&mut self, inner: &Inner, poll: Duration) -> Duration {
+        if !inner.is_followed() {
+            self.at = None;
+            return poll;
+        }
+        let read = match self.at {
+            Some(at) => inner.tasks.tail(at, PAGE).await,
+            None => match inner.tasks.head().await {
+                Ok(head) => {
+                    self.at = Some(head);
+                    inner.tasks.tail(head, PAGE).await
+                }
+                Err(error) => Err(error),
+            },
+        };
+        let read = match read {
+            Ok(read) => read,
+            Err(error) => {
+                tracing::debug!(%error, "the log cannot be read for now");
+                return poll;
+            }
+        };
+        let full = read.len() as i64 >= PAGE;
+        if read.is_empty() {
+            self.idle_looks += 1;
+            return AGAIN.get(self.idle_looks - 1).copied().unwrap_or(poll).min(poll);
+        }
+        self.idle_looks = 0;
+        for read in read {
+            let entry = entry(read);
+            self.at = Some(entry.position);
+            inner.happened(&entry);
+            let _ = inner.log.entries.send(entry);
+        }
+        if full { Duration::ZERO } else { PAUSE }
+    }
+}
+
+impl Inner {
+    fn is_followed(&self) -> bool {
+        self.log.followers.load(Ordering::SeqCst) > 0
+            || !self.waiters.is_empty()
+            || !self.held.is_empty()
+    }
+
+    /// Whoever waits for this on this node is told.
+    fn happened(&self, entry: &Entry) {
+        let history = &entry.history;
+        let held = history.to_status.is_held();
+        if history.to_status.is_terminal() {
+            self.waiters.wake(history.task_id);
+        }
+        if !held && history.from_status.is_some_and(|from| from.is_held()) {
+            let gone = match history.event {
+                Event::Cancel => Gone::Cancelled,
+                Event::LoseLease | Event::ExceedDeadline | Event::ReleaseTooOften => Gone::Lost,
+                _ => Gone::Finished,
+            };
+            self.held.remove(history.task_id, gone);
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! The engine: everything that happens between a call and the database, on one node.
+//!
+//! Invariant: the database is the only truth. What the engine holds in memory (who waits for work,
+//! who waits for a task, which node does which duty) can be lost at any moment without losing work.
+//! Absent: HTTP. The server and an application in process use the same calls.
+
+mod dispatch;
+mod duty;
+mod error;
+mod held;
+mod log;
+mod session;
+mod shutdown;
+mod stream;
+mod submit;
+mod wait;
+
+pub use duty::{Duty, DutyStats, Report, Sweep};
+pub use error::{Error, Result};
+pub use log::{Entry, Follower, Lost};
+pub use session::{Beat, BeatAnswer, ClaimRequest, SessionRequest};
+pub use shutdown::Phase;
+pub use stream::{Assignments, StreamEvent};
+pub use wait::Waited;
+
+use dispatch::Dispatcher;
+use held::Held;
+use log::Log;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use uuid::Uuid;
+use wait::Waiters;
+use windlass_domain::id::SessionId;
+use windlass_store::group::{Bounds, Group};
+use windlass_store::node::Nodes;
+use windlass_store::session::Sessions;
+use windlass_store::store::{Store, Wake};
+use windlass_store::task::Tasks;
+
+/// How an engine runs.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where other nodes reach this one, if they can.
+    pub advertise: Option<String>,
+    /// How often the engine looks without being woken.
+    pub poll: Duration,
+    /// Which duties are switched off, by name.
+    pub without_duties: Vec<String>,
+    /// Whether submits hand tasks to idle workers in their own transaction.
+    pub eager: bool,
+    /// How many log entries a reader may be behind before it has to read the database again.
+    pub log_entries: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            advertise: None,
+            poll: Duration::from_secs(1),
+            without_duties: Vec::new(),
+            eager: true,
+            log_entries: 4_096,
+        }
+    }
+}
+
+/// A running engine; cheap to clone. It runs until [`Engine::shutdown`].
+#[derive(Clone)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    node: Uuid,
+    options: Options,
+    store: Store,
+    tasks: Tasks,
+    sessions: Sessions,
+    nodes: Nodes,
+    dispatcher: Arc<Dispatcher>,
+    waiters: Waiters,
+    held: Held,
+    log: Log,
+    renewals: Group<SessionId, bool>,
+    duties: duty::Running,
+    workers: shutdown::Workers,
+    phase: watch::Sender<Phase>,
+}
+
+impl Engine {
+    /// Starts the engine over a database whose schema is up to date. Must be called inside a tokio
+    /// runtime.
+    pub async fn start(store: Store, options: Options) -> Result<Engine> {
+        let tasks = Tasks::new(store.clone());
+        let sessions = Sessions::new(store.clone());
+        let dispatcher = Arc::new(Dispatcher::new(tasks.clone()));
+        if options.eager {
+            tasks.dispatch_to(Arc::clone(&dispatcher) as _);
+        }
+        let renewals = session::renewals(sessions.clone(), Bounds::default());
+        let inner = Arc::new(Inner {
+            node: Uuid::now_v7(),
+            nodes: Nodes::new(store.clone()),
+            waiters: Waiters::default(),
+            held: Held::default(),
+            log: Log::new(options.log_entries),
+            duties: duty::Running::default(),
+            workers: shutdown::Workers::default(),
+            phase: watch::Sender::new(Phase::Running),
+            options,
+            tasks,
+            sessions,
+            dispatcher,
+            renewals,
+            store,
+        });
+        let engine = Engine { inner };
+        engine.announce().await?;
+        let hearing = Arc::downgrade(&engine.inner);
+        engine.inner.store.hear(move |wake| {
+            if let Some(inner) = hearing.upgrade() {
+                inner.heard(wake);
+            }
+        })?;
+        engine.spawn_log();
+        engine.spawn_poll();
+        engine.spawn_announcements();
+        for duty in duty::standard() {
+            engine.add_duty(duty);
+        }
+        Ok(engine)
+    }
+
+    /// The repository of tasks: every read, and writes that need nobody woken.
+    pub fn tasks(&self) -> &Tasks {
+        &self.inner.tasks
+    }
+
+    /// The repository of sessions.
+    pub fn sessions(&self) -> &Sessions {
+        &self.inner.sessions
+    }
+
+    /// The repository of nodes.
+    pub fn nodes(&self) -> &Nodes {
+        &self.inner.nodes
+    }
+
+    /// The database underneath.
+    pub fn store(&self) -> &Store {
+        &self.inner.store
+    }
+
+    /// This node's id.
+    pub fn node(&self) -> Uuid {
+        self.inner.node
+    }
+
+    /// How many long polls, streams and workers wait for work on this node.
+    pub fn idle_workers(&self) -> usize {
+        self.inner.dispatcher.waiting()
+    }
+
+    /// How many waits for a task are open on this node.
+    pub fn open_waits(&self) -> usize {
+        self.inner.waiters.len()
+    }
+
+    /// What each duty did on this node so far.
+    pub fn duty_stats(&self) -> Vec<DutyStats> {
+        self.inner.duties.stats()
+    }
+
+    async fn announce(&self) -> Result<()> {
+        let inner = &self.inner;
+        let version = env!("CARGO_PKG_VERSION");
+        Ok(inner.nodes.announce(inner.node, inner.options.advertise.clone(), version).await?)
+    }
+
+    /// The safety net under wake-ups that were lost, and what ripens by itself.
+    fn spawn_poll(&self) {
+        self.spawn_every("poll", self.inner.options.poll, |inner| async move {
+            inner.dispatcher.wake_everything();
+            inner.log.look();
+        });
+    }
+
+    fn spawn_announcements(&self) {
+        let every = Duration::from_millis(windlass_store::node::TTL_MS as u64 / 3);
+        self.spawn_every("announce", every, |inner| async move {
+            let engine = Engine { inner };
+            if let Err(error) = engine.announce().await {
+                tracing::warn!(%error, "this node could not announce itself");
+            }
+            engine.renew_streams().await;
+        });
+    }
+
+    /// Runs `work` again and again until the engine stops. It holds the engine only while it runs.
+    fn spawn_every<F>(
+        &self,
+        name: &'static str,
+        every: Duration,
+        work: impl Fn(Arc<Inner>) -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let weak = Arc::downgrade(&self.inner);
+        let mut phase = self.inner.phase.subscribe();
+        tokio::spawn(async move {
+            loop {
+                // Not all nodes at once: up to a tenth earlier.
+                let early = every.mul_f64(0.1 * chance());
+                tokio::select! {
+                    () = tokio::time::sleep(every - early) => {}
+                    stopped = phase.wait_for(|phase| *phase == Phase::Stopped) => {
+                        let _ = stopped;
+                        return;
+                    }
+                }
+                let Some(inner) = weak.upgrade() else { return };
+                let ran = tokio::spawn(work(inner)).await;
+                if ran.is_err() {
+                    tracing::error!(name, "panicked; it goes on with the next round");
+                }
+            }
+        });
+    }
+}
+
+impl Inner {
+    /// Another node, or an application's own transaction, says that there is something to see.
+    fn heard(&self, wake: Wake) {
+        match wake {
+            Wake::Ready(queue) => {
+                self.dispatcher.wake(&queue, 1);
+                self.log.look();
+            }
+            Wake::Event => self.log.look(),
+            Wake::Everything => {
+                self.dispatcher.wake_everything();
+                self.log.look();
+            }
+        }
+    }
+}
+
+/// A number in [0, 1): for jitter, here and in backoffs.
+pub(crate) fn chance() -> f64 {
+    // 53 random bits of a random uuid: no need for a generator of our own.
+    (Uuid::new_v4().as_u128() >> 75) as f64 / (1u64 << 53) as f64
+}

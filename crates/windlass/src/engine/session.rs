@@ -1,0 +1,280 @@
+//! Workers' sessions: registering, claiming, heartbeats, closing.
+//!
+//! Invariant: a heartbeat renews only the leases it names; what the session holds and did not name
+//! comes back in the answer, so that a claim whose response was lost strands nothing.
+
+use std::time::Duration;
+use uuid::Uuid;
+use windlass_domain::id::{ChangeId, ClaimId, LeaseId, SessionId, TaskId};
+use windlass_domain::limit;
+use windlass_domain::profile::{Kind, Profile};
+use windlass_domain::refusal::Refusal;
+use windlass_domain::state::State;
+use windlass_domain::time::Timestamp;
+use windlass_domain::validate;
+use windlass_store::error::Rejection;
+use windlass_store::group::{Bounds, Group};
+use windlass_store::session::{NewSession, Routes, Session, Sessions};
+use windlass_store::task::{self, Assignment, Claim, Finish, Finishing};
+
+use super::{Engine, Error, Phase, Result};
+
+/// A worker that wants to take part.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs)] // Named like the fields of the request.
+pub struct SessionRequest {
+    pub id: Option<SessionId>,
+    pub name: String,
+    pub worker_type: Option<String>,
+    pub routes: Routes,
+    pub slots: Option<i32>,
+    pub lease_ms: Option<i64>,
+}
+
+/// A worker asks for work.
+#[derive(Clone, Debug)]
+pub struct ClaimRequest {
+    /// At most so many tasks.
+    pub max: usize,
+    /// How long to wait when there are none.
+    pub wait: Duration,
+    /// Whether work begins at once.
+    pub start: bool,
+    /// The call; repeating it returns what it already gave.
+    pub claim: ClaimId,
+}
+
+/// One lease of a heartbeat.
+#[derive(Clone, Debug)]
+pub struct Beat {
+    /// Which task.
+    pub task: TaskId,
+    /// The holder's lease.
+    pub lease: LeaseId,
+    /// Canonical JSON; `None` keeps the last.
+    pub checkpoint: Option<String>,
+    /// Canonical JSON; `None` keeps the last.
+    pub progress: Option<String>,
+}
+
+/// The answer to a heartbeat.
+#[derive(Clone, Debug, Default)]
+pub struct BeatAnswer {
+    /// Leases that hold on, and until when.
+    pub renewed: Vec<(TaskId, Option<Timestamp>)>,
+    /// Tasks that were cancelled: stop working on them.
+    pub cancelled: Vec<TaskId>,
+    /// Tasks that are somebody else's by now, or nobody's.
+    pub lost: Vec<TaskId>,
+    /// Items that could not be stored, each with the reason; their leases stand as they were.
+    pub failed: Vec<(TaskId, Rejection)>,
+    /// What the session holds and did not name.
+    pub unnamed: Vec<Assignment>,
+}
+
+/// Concurrent renewals share a transaction.
+pub(super) fn renewals(sessions: Sessions, bounds: Bounds) -> Group<SessionId, bool> {
+    Group::new(
+        "session_renew",
+        bounds,
+        |_| 16,
+        move |ids: Vec<SessionId>| {
+            let sessions = sessions.clone();
+            async move {
+                match sessions.renew(ids.clone()).await {
+                    Ok(open) => ids.iter().map(|id| Ok(open.contains(id))).collect(),
+                    Err(error) => ids.iter().map(|_| Err(error.clone().into())).collect(),
+                }
+            }
+        },
+    )
+}
+
+/// Which profiles a session's kinds are; ledger delegations are nobody's to claim.
+pub(super) fn profiles(routes: &Routes) -> Vec<Profile> {
+    let takes = |kind: Kind| match routes.kinds.is_empty() {
+        true => kind != Kind::Inference || !routes.pools.is_empty(),
+        false => routes.kinds.contains(&kind),
+    };
+    let all = Profile::ALL.iter().copied();
+    all.filter(|profile| *profile != Profile::Ledger && takes(profile.kind())).collect()
+}
+
+/// Queues and pools: a pool's tasks stand in the queue of its name.
+pub(super) fn queues(routes: &Routes) -> Vec<String> {
+    let mut queues = routes.queues.clone();
+    queues.extend(routes.pools.iter().cloned());
+    queues.dedup();
+    queues
+}
+
+impl Engine {
+    /// Begins a session, or goes on with the one that has this id.
+    pub async fn register(&self, request: SessionRequest) -> Result<Session> {
+        validate::session(&validate::Session {
+            name: &request.name,
+            worker_type: request.worker_type.as_deref(),
+            queues: &request.routes.queues,
+            pools: &request.routes.pools,
+            llms: &request.routes.llms,
+            models: &request.routes.models,
+            tiers: &request.routes.tiers,
+            slots: request.slots,
+            lease_ms: request.lease_ms,
+        })?;
+        if *self.inner.phase.borrow() != Phase::Running {
+            return Err(Error::ShuttingDown);
+        }
+        let slots = limit::slots(request.worker_type.as_deref(), request.slots);
+        let new = NewSession {
+            id: request.id.unwrap_or_else(|| SessionId(Uuid::now_v7())),
+            name: request.name,
+            worker_type: request.worker_type,
+            routes: request.routes,
+            slots,
+            lease_ms: request.lease_ms,
+        };
+        Ok(self.inner.sessions.register(new).await?)
+    }
+
+    /// An open session.
+    pub async fn open_session(&self, id: SessionId) -> Result<Session> {
+        let session = self.inner.sessions.show(id).await?.ok_or(Error::UnknownSession(id))?;
+        match &session.close_reason {
+            Some(reason) => Err(Error::SessionClosed(id, reason.clone())),
+            None => Ok(session),
+        }
+    }
+
+    /// Takes ready tasks for a session; waits for some if there are none.
+    pub async fn claim(&self, id: SessionId, request: ClaimRequest) -> Result<Vec<Assignment>> {
+        let session = self.open_session(id).await?;
+        if *self.inner.phase.borrow() != Phase::Running {
+            return Err(Error::ShuttingDown);
+        }
+        let max = request.max.min(session.slots.try_into().unwrap_or(1));
+        let claim = self.claim_of(&session, request.claim, max, request.start);
+        let claiming =
+            self.inner.dispatcher.claim(claim, request.wait, self.inner.phase.subscribe());
+        let taken = self.while_alive(id, claiming).await?;
+        if !taken.is_empty() {
+            self.tell_event();
+        }
+        Ok(taken)
+    }
+
+    /// A worker that waits for work is alive: its session is renewed meanwhile.
+    async fn while_alive<T>(
+        &self,
+        id: SessionId,
+        work: impl Future<Output = windlass_store::error::Result<T>>,
+    ) -> Result<T> {
+        let every = Duration::from_millis(windlass_store::session::TTL_MS as u64 / 3);
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return Ok(done?),
+                () = tokio::time::sleep(every) => drop(self.renew(id).await),
+            }
+        }
+    }
+
+    pub(super) fn claim_of(
+        &self,
+        session: &Session,
+        claim: ClaimId,
+        max: usize,
+        start: bool,
+    ) -> Claim {
+        Claim {
+            claim,
+            session: session.id.to_string(),
+            queues: queues(&session.routes),
+            profiles: profiles(&session.routes),
+            max,
+            lease_ms: session.lease_ms,
+            start,
+        }
+    }
+
+    /// Renews a session; concurrent renewals share a transaction.
+    pub async fn renew(&self, id: SessionId) -> Result<()> {
+        let renewed = self.inner.renewals.join(vec![id]).await.pop();
+        match renewed {
+            Some(Ok(true)) => Ok(()),
+            Some(Err(rejection)) => Err(rejection.into()),
+            // Closed, or unknown: the row says which.
+            Some(Ok(false)) | None => self.open_session(id).await.map(drop),
+        }
+    }
+
+    /// Renews a session and the leases that are named.
+    pub async fn heartbeat(&self, id: SessionId, beats: Vec<Beat>) -> Result<BeatAnswer> {
+        let session = self.open_session(id).await?;
+        self.renew(id).await?;
+        let holder = id.to_string();
+        let known: Vec<LeaseId> = beats.iter().map(|beat| beat.lease).collect();
+        let mut answer = self.beat(&holder, session.lease_ms, beats).await;
+        answer.unnamed = self.inner.tasks.unknown_to(&holder, known).await?;
+        Ok(answer)
+    }
+
+    async fn beat(&self, holder: &str, lease_ms: Option<i64>, beats: Vec<Beat>) -> BeatAnswer {
+        let ids: Vec<TaskId> = beats.iter().map(|beat| beat.task).collect();
+        let items = beats.into_iter().map(|beat| task::Beat {
+            task: beat.task,
+            lease: beat.lease,
+            lease_ms,
+            checkpoint: beat.checkpoint,
+            progress: beat.progress,
+            actor: holder.to_owned(),
+            change: ChangeId(Uuid::now_v7()),
+        });
+        let outcomes = self.inner.tasks.heartbeat(items.collect()).await;
+        let mut answer = BeatAnswer::default();
+        for (id, outcome) in ids.into_iter().zip(outcomes) {
+            match outcome {
+                Ok(beaten) => answer.renewed.push((id, beaten.lease_expires_at)),
+                Err(Rejection::Refused(Refusal::LeaseLost { state: State::Cancelled })) => {
+                    answer.cancelled.push(id);
+                }
+                Err(Rejection::Refused(Refusal::LeaseLost { .. } | Refusal::UnknownTask)) => {
+                    answer.lost.push(id);
+                }
+                Err(rejection) => answer.failed.push((id, rejection)),
+            }
+        }
+        answer
+    }
+
+    /// Ends a session gracefully: what it held goes back at once.
+    pub async fn close_session(&self, id: SessionId) -> Result<()> {
+        // Once more after a close, so that a repeated call finds nothing left behind.
+        let closed = self.inner.sessions.close(id, "closed").await?;
+        if !closed && self.inner.sessions.show(id).await?.is_none() {
+            return Err(Error::UnknownSession(id));
+        }
+        self.release_held(id, "the session was closed").await
+    }
+
+    /// Gives back all that a session holds.
+    pub(super) async fn release_held(&self, id: SessionId, reason: &str) -> Result<()> {
+        let holder = id.to_string();
+        let held = self.inner.tasks.unknown_to(&holder, Vec::new()).await?;
+        let items = held.into_iter().map(|assignment| Finish {
+            task: assignment.task.id,
+            lease: assignment.lease_id,
+            how: Finishing::Release,
+            actor: holder.clone(),
+            reason: Some(reason.to_owned()),
+            change: ChangeId(Uuid::now_v7()),
+        });
+        for outcome in self.finish(items.collect()).await {
+            // Whoever was faster has settled it.
+            if let Err(Rejection::Failed(error)) = outcome {
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,171 @@
+//! Assignment streams: a session that is open gets work as it comes, up to its free slots.
+//!
+//! Invariant: an assignment on a stream is `claimed` until its worker starts it. Losing a stream
+//! releases nothing for jobs and delegations (their leases decide) and gives inference back.
+
+use std::time::Duration;
+use tokio::sync::mpsc;
+use uuid::Uuid;
+use windlass_domain::id::{ClaimId, SessionId, TaskId};
+use windlass_domain::profile::Profile;
+use windlass_store::session::Session;
+use windlass_store::task::Assignment;
+
+use super::{Engine, Error, Phase, Result, session};
+
+/// How long a stream's claim waits before it looks again by itself.
+const WAIT: Duration = Duration::from_secs(60);
+
+/// What a stream tells its worker.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StreamEvent {
+    /// A task to work on. After a reconnect also what the session held already.
+    Assign(Box<Assignment>),
+    /// Stop working on this task: it was cancelled.
+    Cancel {
+        /// Which.
+        task_id: TaskId,
+    },
+    /// Stop working on this task: its lease is lost.
+    Lost {
+        /// Which.
+        task_id: TaskId,
+    },
+}
+
+/// An open stream. Dropping it is losing the stream.
+pub struct Assignments {
+    events: mpsc::Receiver<StreamEvent>,
+    _bound: Bound,
+}
+
+impl Assignments {
+    /// The next event; `None` when the node shuts down or a newer stream took over.
+    pub async fn next(&mut self) -> Option<StreamEvent> {
+        self.events.recv().await
+    }
+}
+
+/// Unbinds when dropped.
+struct Bound {
+    engine: Engine,
+    session: SessionId,
+    epoch: i64,
+    reverts: bool,
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let engine = self.engine.clone();
+        let (session, epoch, reverts) = (self.session, self.epoch, self.reverts);
+        engine.inner.held.close(session, epoch);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            let current = engine.inner.sessions.unbind(session, epoch).await;
+            if !matches!(current, Ok(true)) || !reverts {
+                return;
+            }
+            match engine.inner.tasks.lose_session(&session.to_string()).await {
+                Ok(report) if !report.changed.is_empty() => engine.came_back(),
+                Ok(_) => {}
+                // The session's expiry and the lease see to it.
+                Err(error) => tracing::warn!(%session, %error, "inference was not given back"),
+            }
+        });
+    }
+}
+
+impl Engine {
+    /// Opens a session's stream; an older stream of the session ends.
+    pub async fn open_stream(&self, id: SessionId) -> Result<Assignments> {
+        if *self.inner.phase.borrow() != Phase::Running {
+            return Err(Error::ShuttingDown);
+        }
+        let Some(bound) = self.inner.sessions.bind(id, self.inner.node).await? else {
+            self.open_session(id).await?;
+            return Err(Error::UnknownSession(id));
+        };
+        let (sender, events) = mpsc::channel(bound.slots.try_into().unwrap_or(1) + 16);
+        let epoch = bound.stream_epoch;
+        let reverts = session::profiles(&bound.routes).contains(&Profile::Inference);
+        let freed = self.inner.held.open(id, epoch, sender.clone());
+        self.inner.log.needed();
+        let engine = self.clone();
+        tokio::spawn(async move {
+            let fed = engine.feed(&bound, &sender, &freed).await;
+            if let Err(error) = fed {
+                tracing::warn!(session = %bound.id, %error, "a stream ended");
+            }
+            engine.inner.held.close(bound.id, bound.stream_epoch);
+        });
+        let engine = self.clone();
+        let _bound = Bound { engine, session: id, epoch, reverts };
+        Ok(Assignments { events, _bound })
+    }
+
+    /// Claims whenever a slot is free, until nobody reads any more.
+    async fn feed(
+        &self,
+        session: &Session,
+        events: &mpsc::Sender<StreamEvent>,
+        freed: &tokio::sync::Notify,
+    ) -> Result<()> {
+        let slots = session.slots.try_into().unwrap_or(1);
+        let held = self.inner.tasks.unknown_to(&session.id.to_string(), Vec::new()).await?;
+        self.send(session.id, held, events).await;
+        let mut phase = self.inner.phase.subscribe();
+        loop {
+            let free = usize::saturating_sub(slots, self.inner.held.count(session.id));
+            if *phase.borrow() != Phase::Running {
+                return Ok(());
+            }
+            if free == 0 {
+                tokio::select! {
+                    () = freed.notified() => continue,
+                    () = events.closed() => return Ok(()),
+                    _ = phase.wait_for(|phase| *phase != Phase::Running) => return Ok(()),
+                }
+            }
+            let claim = self.claim_of(session, ClaimId(Uuid::now_v7()), free, false);
+            let claiming = self.inner.dispatcher.claim(claim, WAIT, self.inner.phase.subscribe());
+            let taken = tokio::select! {
+                taken = claiming => taken,
+                () = events.closed() => return Ok(()),
+                // A slot was freed: the next claim may take more.
+                () = freed.notified() => continue,
+            };
+            match taken {
+                Ok(taken) if taken.is_empty() => {}
+                Ok(taken) => {
+                    self.tell_event();
+                    self.send(session.id, taken, events).await;
+                }
+                Err(error) => {
+                    tracing::debug!(session = %session.id, %error, "no work for now");
+                    tokio::time::sleep(self.inner.options.poll).await;
+                }
+            }
+        }
+    }
+
+    async fn send(
+        &self,
+        session: SessionId,
+        assignments: Vec<Assignment>,
+        events: &mpsc::Sender<StreamEvent>,
+    ) {
+        self.inner.held.add(session, assignments.iter().map(|assignment| assignment.task.id));
+        for assignment in assignments {
+            // Nobody reads: the worker finds it by its next stream or heartbeat, or the lease ends.
+            let _ = events.send(StreamEvent::Assign(Box::new(assignment))).await;
+        }
+    }
+
+    /// The sessions whose streams are here are alive.
+    pub(super) async fn renew_streams(&self) {
+        let sessions = self.inner.held.sessions();
+        if let Err(error) = self.inner.sessions.renew(sessions).await {
+            tracing::warn!(%error, "the sessions of this node's streams were not renewed");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Submitting, finishing, cancelling: the store's operations, and whoever must be told.
+
+use std::collections::HashMap;
+use windlass_domain::id::TaskId;
+use windlass_domain::state::State;
+use windlass_domain::task::{NewTask, When};
+use windlass_store::error::Rejection;
+use windlass_store::group::Outcome;
+use windlass_store::store::Wake;
+use windlass_store::task::{Finish, Start, Submitted};
+
+use super::held::Gone;
+use super::{Engine, Result};
+
+impl Engine {
+    /// Submits tasks; each gets its own outcome. Concurrent calls share a transaction.
+    pub async fn submit(&self, tasks: Vec<NewTask>) -> Vec<Outcome<Submitted>> {
+        let queues = ready_queues(&tasks);
+        let outcomes = self.inner.tasks.submit(tasks).await;
+        let new = outcomes.iter().any(|o| o.as_ref().is_ok_and(|s| !s.duplicate));
+        if new {
+            self.tell_ready(queues);
+        }
+        outcomes
+    }
+
+    /// Submits all of the tasks or none; a refusal names the first task to blame.
+    pub async fn submit_atomic(
+        &self,
+        tasks: Vec<NewTask>,
+    ) -> std::result::Result<Vec<Submitted>, (usize, Rejection)> {
+        let queues = ready_queues(&tasks);
+        let submitted = self.inner.tasks.submit_atomic(tasks).await?;
+        self.tell_ready(queues);
+        Ok(submitted)
+    }
+
+    /// Begins claimed tasks.
+    pub async fn begin(&self, items: Vec<Start>) -> Vec<Outcome<State>> {
+        let outcomes = self.inner.tasks.start(items).await;
+        self.tell_event();
+        outcomes
+    }
+
+    /// Ends attempts, each with its own outcome: where the task stands now.
+    pub async fn finish(&self, items: Vec<Finish>) -> Vec<Outcome<State>> {
+        let ids: Vec<TaskId> = items.iter().map(|item| item.task).collect();
+        let outcomes = self.inner.tasks.finish(items).await;
+        let mut back = false;
+        for (id, outcome) in ids.into_iter().zip(&outcomes) {
+            let Ok(state) = outcome else { continue };
+            self.inner.held.remove(id, Gone::Finished);
+            back |= state.is_claimable();
+            if state.is_terminal() {
+                self.inner.waiters.wake(id);
+            }
+        }
+        if back {
+            self.inner.dispatcher.wake_everything();
+            self.inner.store.tell(Wake::Everything);
+        }
+        self.tell_event();
+        outcomes
+    }
+
+    /// Asks for the end of a task. A worker that holds it is told at once if it is here.
+    pub async fn cancel(&self, id: TaskId, actor: &str, reason: Option<String>) -> Result<State> {
+        let state = self.inner.tasks.cancel(id, actor, reason).await?;
+        self.inner.held.remove(id, Gone::Cancelled);
+        self.inner.waiters.wake(id);
+        self.tell_event();
+        Ok(state)
+    }
+
+    fn tell_ready(&self, queues: HashMap<String, usize>) {
+        for (queue, count) in queues {
+            self.inner.dispatcher.wake(&queue, count);
+            self.inner.store.tell(Wake::Ready(queue));
+        }
+        self.inner.log.look();
+    }
+
+    pub(super) fn tell_event(&self) {
+        self.inner.log.look();
+        self.inner.store.tell(Wake::Event);
+    }
+}
+
+/// How many tasks of each queue can be claimed at once.
+fn ready_queues(tasks: &[NewTask]) -> HashMap<String, usize> {
+    let mut queues = HashMap::new();
+    for task in tasks {
+        if !matches!(task.run_at, When::After(ms) if ms > 0) {
+            *queues.entry(task.queue.clone()).or_default() += 1;
+        }
+    }
+    queues
+}

@@ -1,0 +1,117 @@
+//! Waiting for a task's end.
+//!
+//! Invariant: a waiter subscribes before it reads the task, so that an end between the two is not
+//! missed; it is woken by this node's own finishes at once and by the log for all others.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use windlass_domain::id::TaskId;
+use windlass_domain::refusal::Refusal;
+use windlass_domain::state::State;
+use windlass_store::task::Task;
+
+use super::{Engine, Error, Result};
+
+/// A look at a task after waiting for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Waited {
+    /// The task as it stands.
+    pub task: Task,
+    /// Whether it has ended; otherwise the time was up.
+    pub done: bool,
+}
+
+impl Waited {
+    /// The result of a task that was completed; an error that says how it ended instead.
+    pub fn result(self) -> Result<serde_json::Value> {
+        match self.task.status {
+            _ if !self.done => Err(Error::WaitTimedOut),
+            State::Completed => Ok(self.task.result.unwrap_or_default()),
+            ended => {
+                let why = self.task.error.map(|error| format!("{} {}", error.code, error.message));
+                Err(Error::TaskEnded(ended, why.unwrap_or_else(|| "no reason was given".into())))
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Waiters {
+    by_task: Mutex<HashMap<TaskId, Vec<(u64, oneshot::Sender<()>)>>>,
+    next: std::sync::atomic::AtomicU64,
+}
+
+impl Waiters {
+    fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, Vec<(u64, oneshot::Sender<()>)>>> {
+        self.by_task.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lock().values().map(Vec::len).sum()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// A task has ended.
+    pub(super) fn wake(&self, task: TaskId) {
+        for (_, waiter) in self.lock().remove(&task).unwrap_or_default() {
+            let _ = waiter.send(());
+        }
+    }
+
+    fn subscribe(&self, task: TaskId) -> (Subscription<'_>, oneshot::Receiver<()>) {
+        let (sender, receiver) = oneshot::channel();
+        let id = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.lock().entry(task).or_default().push((id, sender));
+        (Subscription { waiters: self, task, id }, receiver)
+    }
+}
+
+/// Ends with its waiter, also when the waiter is dropped.
+struct Subscription<'a> {
+    waiters: &'a Waiters,
+    task: TaskId,
+    id: u64,
+}
+
+impl Drop for Subscription<'_> {
+    fn drop(&mut self) {
+        let mut by_task = self.waiters.lock();
+        if let Some(waiters) = by_task.get_mut(&self.task) {
+            waiters.retain(|(id, _)| *id != self.id);
+            if waiters.is_empty() {
+                by_task.remove(&self.task);
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Waits until the task has ended, at most for `timeout`.
+    pub async fn wait_for(&self, task: TaskId, timeout: Duration) -> Result<Waited> {
+        let until = tokio::time::Instant::now() + timeout;
+        let (subscription, ended) = self.inner.waiters.subscribe(task);
+        self.inner.log.needed();
+        let found = self.look_at(task).await?;
+        if found.done || timeout.is_zero() {
+            return Ok(found);
+        }
+        let mut phase = self.inner.phase.subscribe();
+        tokio::select! {
+            _ = ended => {}
+            () = tokio::time::sleep_until(until) => {}
+            _ = phase.wait_for(|phase| *phase != super::Phase::Running) => {}
+        }
+        drop(subscription);
+        self.look_at(task).await
+    }
+
+    async fn look_at(&self, id: TaskId) -> Result<Waited> {
+        let task = self.inner.tasks.show(id).await?.ok_or(Refusal::UnknownTask)?;
+        Ok(Waited { done: task.status.is_terminal(), task })
+    }
+}
