@@ -32,6 +32,12 @@ pub enum Mutant {
     AcknowledgedBeforeCommit,
     /// A retry is not counted.
     NoAttemptCap,
+    /// A heartbeat is let in by the task's name: a zombie renews its successor's lease.
+    BeatWithoutLease,
+    /// The sweep puts running tasks back in line behind the machine's back.
+    SweepAgainstMachine,
+    /// Starts leave no row in the history.
+    ForgottenHistory,
 }
 
 /// How often a mutant that does not commit before it answers commits at last.

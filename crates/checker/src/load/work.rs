@@ -12,7 +12,7 @@ pub enum Work {
     Slow,
     /// The first attempt fails.
     Flaky,
-    /// The first attempt falls silent for two leases and then finishes all the same.
+    /// The first attempt falls silent beyond its lease, then beats and finishes all the same.
     Late,
     /// The first attempt is never heard of again.
     Vanish,

@@ -202,14 +202,21 @@ impl Worker {
         let session = self.session();
         self.note(ledger::Phase::Begun, held, attempt).await;
         let lease = Duration::from_millis(self.plan.lease_ms.unsigned_abs());
-        let effect = match work {
-            Work::Slow => lease * 3 / 2,
-            Work::Late if is_silent => lease * 2,
-            _ => Duration::from_millis(u64::from(held.lease.as_bytes()[15]) % 20),
-        };
         if is_silent && work != Work::Late {
             return;
         }
+        if is_silent {
+            // Back from the dead, it beats as if nothing had been.
+            tokio::time::sleep(lease * 2).await;
+            self.holding().beaten.insert(held.lease, held);
+        }
+        let effect = match work {
+            Work::Slow => lease * 3 / 2,
+            Work::Late if is_silent => lease / 2,
+            // Long enough that the zombie meets it.
+            Work::Late => lease * 2,
+            _ => Duration::from_millis(u64::from(held.lease.as_bytes()[15]) % 20),
+        };
         tokio::time::sleep(effect).await;
         let is_failure = work == Work::Pill || (work == Work::Flaky && attempt == 1);
         if is_failure {

@@ -128,7 +128,7 @@ impl World {
                 lease_ms,
                 start,
             };
-            let _ = self.apply(task, &command, None);
+            let _ = self.apply(task, &command, None, mutant);
         }
         let is_given = |entry: &&Entry| {
             entry.snapshot.claim_id == Some(ClaimId(claim)) && entry.snapshot.status.is_held()
@@ -150,7 +150,11 @@ impl World {
         let (mut renewed, mut lost) = (Vec::new(), Vec::new());
         for (task, lease) in named {
             let command = Command::Heartbeat { lease_id: LeaseId(*lease), lease_ms };
-            match self.apply(*task, &guard(mutant, command, self.holder(*task)), Some(*lease)) {
+            let command = match mutant {
+                Mutant::BeatWithoutLease => as_holder(command, self.holder(*task)),
+                _ => guard(mutant, command, self.holder(*task)),
+            };
+            match self.apply(*task, &command, Some(*lease), mutant) {
                 Ok(snapshot) => renewed.push(json!({
                     "task_id": task, "lease_id": lease,
                     "lease_expires_at": snapshot.lease_expires_at,
@@ -190,7 +194,7 @@ impl World {
         }
         let holder = self.holder(task);
         let command = guard(mutant, command, holder);
-        let state = match self.apply(task, &command, Some(lease)) {
+        let state = match self.apply(task, &command, Some(lease), mutant) {
             Ok(snapshot) => snapshot.status,
             // Without a guard the last word wins, even over a finished task.
             Err(_) if mutant == Mutant::NoLeaseGuard && ending == Ending::Complete => {
@@ -217,7 +221,7 @@ impl World {
             if mutant == Mutant::NoAttemptCap {
                 self.forget_retries(task);
             }
-            let _ = self.apply(task, &Command::LoseLease, None);
+            let _ = self.apply(task, &Command::LoseLease, None, mutant);
         }
     }
 
@@ -236,22 +240,32 @@ impl World {
         task: Uuid,
         command: &Command,
         shown: Option<Uuid>,
+        mutant: Mutant,
     ) -> Result<Snapshot, Refusal> {
         let entry = self.tasks.get_mut(&task).ok_or(Refusal::UnknownTask)?;
         match decide(&entry.snapshot, command, now())? {
             Decision::Nothing => {}
             Decision::Touch(after) => entry.snapshot = *after,
-            Decision::Change(change) => {
-                self.history.push(Moved {
-                    task,
-                    seq: self.history.len() as i64 + 1,
-                    from: Some(change.from),
-                    event: change.event,
-                    to: change.after.status,
-                    lease: shown.or(change.lease_id.map(|lease| lease.0)),
-                    at_ms: change.after.updated_at.as_ms(),
-                });
+            Decision::Change(mut change) => {
+                let is_retry = change.after.status == State::Retry;
+                if mutant == Mutant::SweepAgainstMachine
+                    && *command == Command::LoseLease
+                    && is_retry
+                {
+                    change.after.status = State::Pending;
+                }
                 entry.snapshot = change.after;
+                if mutant != Mutant::ForgottenHistory || change.event != Event::Start {
+                    self.history.push(Moved {
+                        task,
+                        seq: self.history.len() as i64 + 1,
+                        from: Some(change.from),
+                        event: change.event,
+                        to: entry.snapshot.status,
+                        lease: shown.or(change.lease_id.map(|lease| lease.0)),
+                        at_ms: entry.snapshot.updated_at.as_ms(),
+                    });
+                }
             }
         }
         Ok(entry.snapshot.clone())
@@ -275,8 +289,13 @@ impl World {
 }
 
 /// The command as the rules see it: a mutant without a guard lets everybody be the holder.
-fn guard(mutant: Mutant, mut command: Command, holder: Option<LeaseId>) -> Command {
-    if let (Mutant::NoLeaseGuard, Some(holder)) = (mutant, holder) {
+fn guard(mutant: Mutant, command: Command, holder: Option<LeaseId>) -> Command {
+    if mutant == Mutant::NoLeaseGuard { as_holder(command, holder) } else { command }
+}
+
+/// The command as the holder would have sent it.
+fn as_holder(mut command: Command, holder: Option<LeaseId>) -> Command {
+    if let Some(holder) = holder {
         match &mut command {
             Command::Heartbeat { lease_id, .. }
             | Command::Complete { lease_id, .. }

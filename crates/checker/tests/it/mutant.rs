@@ -69,3 +69,21 @@ async fn a_server_without_an_attempt_cap_is_caught() {
     let told = caught(Mutant::NoAttemptCap).await;
     assert!(told.contains(&Invariant::Cap), "{told:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_renews_for_a_zombie_is_caught() {
+    let told = caught(Mutant::BeatWithoutLease).await;
+    assert!(told.contains(&Invariant::Lease) && told.contains(&Invariant::Beats), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sweep_against_the_machine_is_caught() {
+    let told = caught(Mutant::SweepAgainstMachine).await;
+    assert!(told.contains(&Invariant::Machine), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transition_without_history_is_caught() {
+    let told = caught(Mutant::ForgottenHistory).await;
+    assert!(told.contains(&Invariant::Chain), "{told:?}");
+}
