@@ -1,0 +1,234 @@
+//! What goes out: the JSON of tasks, history, assignments, sessions.
+
+use serde::Serialize;
+use serde_json::Value as Json;
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+use uuid::Uuid;
+use windlass::domain::failure::TaskError;
+use windlass::domain::profile::Profile;
+use windlass::domain::time::Timestamp;
+use windlass::store::task::{Assignment, Failure, History, Task};
+
+/// Some items, and where the next ones begin.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct List<T> {
+    /// The items.
+    pub items: Vec<T>,
+    /// Give it as `cursor` for the next page; null at the end.
+    pub next_cursor: Option<String>,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct ErrorBody {
+    /// Programs decide by it.
+    pub code: String,
+    /// For people.
+    pub message: String,
+    /// Whatever else the worker told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<Json>,
+}
+
+impl From<TaskError> for ErrorBody {
+    fn from(error: TaskError) -> ErrorBody {
+        ErrorBody { code: error.code, message: error.message, detail: error.detail }
+    }
+}
+
+/// A unit of work.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(missing_docs)] // docs/http-api.md describes each field once.
+pub struct TaskBody {
+    pub id: Uuid,
+    pub kind: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    pub name: Option<String>,
+    pub queue: String,
+    pub status: String,
+    pub payload: Json,
+    pub result: Option<Json>,
+    pub error: Option<ErrorBody>,
+    pub checkpoint: Option<Json>,
+    pub progress: Option<Json>,
+    pub priority: i32,
+    pub tags: BTreeMap<String, String>,
+    pub agent: Option<String>,
+    pub venture: Option<String>,
+    pub portfolio: Option<String>,
+    pub stage: Option<String>,
+    pub owner: Option<String>,
+    pub caller: Option<String>,
+    pub callee: Option<String>,
+    pub pool: Option<String>,
+    pub llm: Option<String>,
+    pub model: Option<String>,
+    pub tier: Option<String>,
+    pub parent_id: Option<Uuid>,
+    pub replay_of: Option<Uuid>,
+    pub correlation_id: Option<String>,
+    pub idempotency_key: Option<String>,
+    pub attempt: i32,
+    pub retry_count: i32,
+    pub max_retries: i32,
+    pub release_count: i32,
+    #[schema(value_type = String, format = DateTime)]
+    pub run_at: Timestamp,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub deadline_at: Option<Timestamp>,
+    pub claimed_by: Option<String>,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub claimed_at: Option<Timestamp>,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub lease_expires_at: Option<Timestamp>,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub last_heartbeat_at: Option<Timestamp>,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub stream_started_at: Option<Timestamp>,
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: Timestamp,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub started_at: Option<Timestamp>,
+    #[schema(value_type = String, format = DateTime)]
+    pub updated_at: Timestamp,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub finished_at: Option<Timestamp>,
+}
+
+impl From<Task> for TaskBody {
+    fn from(task: Task) -> TaskBody {
+        let mode = match task.profile {
+            Profile::Delegation => Some("executed".into()),
+            Profile::Ledger => Some("ledger".into()),
+            Profile::Job | Profile::Inference => None,
+        };
+        TaskBody {
+            id: task.id.0,
+            kind: task.profile.kind().as_str().into(),
+            mode,
+            name: task.name,
+            queue: task.queue,
+            status: task.status.as_str().into(),
+            payload: task.payload,
+            result: task.result,
+            error: task.error.map(Into::into),
+            checkpoint: task.checkpoint,
+            progress: task.progress,
+            priority: task.priority,
+            tags: task.tags,
+            agent: task.agent,
+            venture: task.venture,
+            portfolio: task.portfolio,
+            stage: task.stage,
+            owner: task.owner,
+            caller: task.caller,
+            callee: task.callee,
+            pool: task.pool,
+            llm: task.llm,
+            model: task.model,
+            tier: task.tier,
+            parent_id: task.parent_id.map(|id| id.0),
+            replay_of: task.replay_of.map(|id| id.0),
+            correlation_id: task.correlation_id,
+            idempotency_key: task.idempotency_key,
+            attempt: task.attempt,
+            retry_count: task.retry_count,
+            max_retries: task.max_retries,
+            release_count: task.release_count,
+            run_at: task.run_at,
+            deadline_at: task.deadline_at,
+            claimed_by: task.claimed_by,
+            claimed_at: task.claimed_at,
+            lease_expires_at: task.lease_expires_at,
+            last_heartbeat_at: task.last_heartbeat_at,
+            stream_started_at: task.stream_started_at,
+            created_at: task.created_at,
+            started_at: task.started_at,
+            updated_at: task.updated_at,
+            finished_at: task.finished_at,
+        }
+    }
+}
+
+/// One transition of a task.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(missing_docs)] // docs/http-api.md describes each field once.
+pub struct HistoryBody {
+    pub task_id: Uuid,
+    pub seq: i64,
+    pub from_status: Option<String>,
+    pub to_status: String,
+    pub event: String,
+    pub actor: String,
+    pub reason: Option<String>,
+    pub metadata: Option<Json>,
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
+}
+
+impl From<&History> for HistoryBody {
+    fn from(history: &History) -> HistoryBody {
+        HistoryBody {
+            task_id: history.task_id.0,
+            seq: history.seq,
+            from_status: history.from_status.map(|state| state.as_str().into()),
+            to_status: history.to_status.as_str().into(),
+            event: history.event.as_str().into(),
+            actor: history.actor.clone(),
+            reason: history.reason.clone(),
+            metadata: history.metadata.clone(),
+            at: history.at,
+        }
+    }
+}
+
+/// One failure of a task.
+#[derive(Debug, Serialize, ToSchema)]
+#[allow(missing_docs)] // docs/http-api.md describes each field once.
+pub struct FailureBody {
+    pub seq: i64,
+    pub attempt: i32,
+    pub session: Option<String>,
+    pub error: ErrorBody,
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
+}
+
+impl From<Failure> for FailureBody {
+    fn from(failure: Failure) -> FailureBody {
+        FailureBody {
+            seq: failure.seq,
+            attempt: failure.attempt,
+            session: failure.session,
+            error: failure.error.into(),
+            at: failure.at,
+        }
+    }
+}
+
+/// A task in a worker's hands.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct AssignmentBody {
+    /// The task.
+    pub task: TaskBody,
+    /// The holder's right; given here and never shown again.
+    pub lease_id: Uuid,
+    /// The attempt that begins, from 1.
+    pub attempt: i32,
+    /// Until when, unless a heartbeat renews it.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub lease_expires_at: Option<Timestamp>,
+}
+
+impl From<Assignment> for AssignmentBody {
+    fn from(assignment: Assignment) -> AssignmentBody {
+        AssignmentBody {
+            lease_id: assignment.lease_id.0,
+            attempt: assignment.attempt,
+            lease_expires_at: assignment.lease_expires_at,
+            task: assignment.task.into(),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The log of all transitions as server-sent events, with filters and resuming.
+
+use super::Api;
+use super::body::HistoryBody;
+use super::problem::{Problem, Result};
+use super::request::Params;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use futures_util::Stream;
+use serde::{Deserialize, Serialize};
+use std::convert::Infallible;
+use std::time::Duration;
+use utoipa::IntoParams;
+use uuid::Uuid;
+use windlass::engine::Entry;
+use windlass::store::task::Position;
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// Which events.
+#[derive(Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct EventParams {
+    /// Only those of this task.
+    task_id: Option<Uuid>,
+    /// Only these, with commas between: `submit`, `claim`, `complete` …
+    event: Option<String>,
+    /// Only those that lead to these states, with commas between.
+    to_status: Option<String>,
+    /// Begin after this event, or with `beginning`; like the header `Last-Event-ID`.
+    after: Option<String>,
+}
+
+impl EventParams {
+    fn fits(&self, entry: &Entry) -> bool {
+        let listed = |list: &Option<String>, name: &str| {
+            list.as_ref().is_none_or(|list| list.split(',').any(|one| one.trim() == name))
+        };
+        let history = &entry.history;
+        self.task_id.is_none_or(|id| history.task_id.0 == id)
+            && listed(&self.event, history.event.as_str())
+            && listed(&self.to_status, history.to_status.as_str())
+    }
+}
+
+/// Follow every transition, in commit order. Each event has an id; `Last-Event-ID` resumes after
+/// it, without loss and without repetition.
+#[utoipa::path(get, path = "/v1/events", tag = "events", params(EventParams),
+    responses((status = 200, description = "Events", body = String,
+            content_type = "text/event-stream"),
+        (status = "default", description = "Refused", body = Problem,
+            content_type = "application/problem+json")))]
+pub async fn events(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    Params(params): Params<EventParams>,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
+    let header = headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok());
+    let after = header.or(params.after.as_deref()).map(position).transpose()?;
+    let follower = api.engine.follow(after).await?;
+    let events = futures_util::stream::unfold(Some(follower), move |follower| {
+        let params = params.copy();
+        async move {
+            let mut follower = follower?;
+            loop {
+                match follower.next().await {
+                    Ok(entry) if params.fits(&entry) => {
+                        let name = entry.history.event.as_str();
+                        let event = sse(name, &HistoryBody::from(&entry.history));
+                        return Some((Ok(event.id(id(entry.position))), Some(follower)));
+                    }
+                    Ok(_) => {}
+                    // The client comes again with its last id, here or at another node.
+                    Err(lost) => {
+                        tracing::debug!(%lost, "a reader of events was let go");
+                        return None;
+                    }
+                }
+            }
+        }
+    });
+    Ok(Sse::new(events).keep_alive(keep_alive()))
+}
+
+impl EventParams {
+    fn copy(&self) -> EventParams {
+        EventParams {
+            task_id: self.task_id,
+            event: self.event.clone(),
+            to_status: self.to_status.clone(),
+            after: None,
+        }
+    }
+}
+
+/// An event's id.
+fn id(position: Position) -> String {
+    format!("{}-{}", position.transaction, position.seq)
+}
+
+fn position(text: &str) -> Result<Position> {
+    if text == "beginning" {
+        return Ok(Position::default());
+    }
+    let parts = text.split_once('-').and_then(|(transaction, seq)| {
+        Some(Position { transaction: transaction.parse().ok()?, seq: seq.parse().ok()? })
+    });
+    parts.filter(|p| p.transaction >= 0 && p.seq >= 0).ok_or_else(|| {
+        let detail = "give the id of an event as it came, or none to begin now";
+        Problem::new(StatusCode::BAD_REQUEST, "invalid_cursor", detail)
+    })
+}
+
+/// One event with JSON data.
+pub(super) fn sse(name: &str, data: &impl Serialize) -> Event {
+    let event = Event::default().event(name);
+    event.json_data(data).unwrap_or_else(|error| {
+        tracing::error!(%error, "an event cannot be written");
+        Event::default().comment("an event could not be written")
+    })
+}
+
+/// Proxies close what is silent.
+pub(super) fn keep_alive() -> KeepAlive {
+    KeepAlive::new().interval(Duration::from_secs(15))
+}

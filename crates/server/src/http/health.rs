@@ -1,0 +1,158 @@
+//! Whether the server lives, whether it can work, what it is, and how things stand.
+
+use super::Api;
+use super::problem::{Problem, Result};
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+use uuid::Uuid;
+use windlass::engine::Phase;
+use windlass::store::migration;
+use windlass::store::statement::Dialect;
+
+/// The process lives.
+#[utoipa::path(get, path = "/healthz", tag = "service",
+    responses((status = 200, description = "It lives", body = String)))]
+pub async fn live() -> &'static str {
+    "ok\n"
+}
+
+/// The node can work: its database answers, and it takes work.
+#[utoipa::path(get, path = "/readyz", tag = "service",
+    responses((status = 200, description = "It can work", body = String),
+        (status = "default", description = "It cannot", body = Problem,
+            content_type = "application/problem+json")))]
+pub async fn ready(State(api): State<Api>) -> Result<&'static str> {
+    if api.engine.phase() != Phase::Running {
+        return Err(windlass::engine::Error::ShuttingDown.into());
+    }
+    migration::require_current(api.engine.store()).await?;
+    Ok("ready\n")
+}
+
+/// What this server is.
+#[derive(Serialize, ToSchema)]
+pub struct Version {
+    name: &'static str,
+    version: &'static str,
+    node: Uuid,
+    database: &'static str,
+    schema: i64,
+}
+
+impl Api {
+    fn version(&self) -> Version {
+        Version {
+            name: "windlass",
+            version: env!("CARGO_PKG_VERSION"),
+            node: self.engine.node(),
+            database: match self.engine.store().dialect() {
+                Dialect::Sqlite => "sqlite",
+                Dialect::Postgres => "postgres",
+            },
+            schema: migration::newest(),
+        }
+    }
+}
+
+/// What this server is.
+#[utoipa::path(get, path = "/v1/version", tag = "service",
+    responses((status = 200, description = "The version", body = Version)))]
+pub async fn version(State(api): State<Api>) -> Json<Version> {
+    Json(api.version())
+}
+
+/// A node that is alive.
+#[derive(Serialize, ToSchema)]
+#[allow(missing_docs)] // docs/http-api.md describes each field once.
+pub struct NodeBody {
+    pub id: Uuid,
+    pub url: Option<String>,
+    pub version: String,
+    #[schema(value_type = String, format = DateTime)]
+    pub started_at: windlass::domain::time::Timestamp,
+    #[schema(value_type = String, format = DateTime)]
+    pub expires_at: windlass::domain::time::Timestamp,
+}
+
+/// The nodes that are alive.
+#[utoipa::path(get, path = "/v1/nodes", tag = "service",
+    responses((status = 200, description = "All of them", body = super::body::List<NodeBody>),
+        (status = "default", description = "Refused", body = Problem,
+            content_type = "application/problem+json")))]
+pub async fn nodes(State(api): State<Api>) -> Result<Json<super::body::List<NodeBody>>> {
+    let nodes = api.engine.nodes().list().await?.into_iter().map(|node| NodeBody {
+        id: node.id,
+        url: node.url,
+        version: node.version,
+        started_at: node.started_at,
+        expires_at: node.expires_at,
+    });
+    Ok(Json(super::body::List { items: nodes.collect(), next_cursor: None }))
+}
+
+/// What waits in one line.
+#[derive(Serialize, ToSchema)]
+pub struct QueueStatus {
+    queue: String,
+    kind: &'static str,
+    ready: i64,
+}
+
+/// How things stand.
+#[derive(Serialize, ToSchema)]
+pub struct StatusBody {
+    #[serde(flatten)]
+    version: Version,
+    /// Tasks by state, since the beginning.
+    tasks: BTreeMap<&'static str, i64>,
+    /// What could be claimed now.
+    queues: Vec<QueueStatus>,
+    /// Those that wait for work on this node.
+    idle_workers: usize,
+    /// Waits for a task on this node.
+    open_waits: usize,
+    /// Whether wake-ups from other nodes arrive; otherwise this node only polls.
+    hears_other_nodes: bool,
+}
+
+/// How things stand.
+#[utoipa::path(get, path = "/v1/status", tag = "service",
+    responses((status = 200, description = "How things stand", body = StatusBody),
+        (status = "default", description = "Refused", body = Problem,
+            content_type = "application/problem+json")))]
+pub async fn status(State(api): State<Api>) -> Result<Json<StatusBody>> {
+    let counts = api.engine.tasks().counts().await?;
+    let ready = counts.ready.into_iter();
+    Ok(Json(StatusBody {
+        version: api.version(),
+        tasks: counts.by_status.iter().map(|(state, count)| (state.as_str(), *count)).collect(),
+        queues: ready
+            .map(|(queue, profile, ready)| QueueStatus {
+                queue,
+                kind: profile.kind().as_str(),
+                ready,
+            })
+            .collect(),
+        idle_workers: api.engine.idle_workers(),
+        open_waits: api.engine.open_waits(),
+        hears_other_nodes: api.engine.store().hears(),
+    }))
+}
+
+/// The metrics, for Prometheus.
+#[utoipa::path(get, path = "/metrics", tag = "service",
+    responses((status = 200, description = "OpenMetrics text", body = String)))]
+pub async fn metrics(State(api): State<Api>) -> Result<Response> {
+    let counts = api.engine.tasks().counts().await.ok();
+    let text = api.metrics.text(&api.engine, counts.as_ref());
+    let text = text.map_err(|_| {
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the metrics are broken")
+    })?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+}

@@ -1,0 +1,119 @@
+//! Metrics: what the server counts by itself, and what it asks the engine for at each scrape.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use std::time::Duration;
+use windlass::Engine;
+use windlass::store::task::Counts;
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct RequestLabels {
+    method: String,
+    route: String,
+    status: u32,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct RouteLabels {
+    route: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct StateLabels {
+    status: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct QueueLabels {
+    queue: String,
+    kind: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct DutyLabels {
+    duty: String,
+    what: String,
+}
+
+/// All metrics of a server.
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    seconds: Family<RouteLabels, Histogram>,
+    tasks: Family<StateLabels, Gauge>,
+    ready: Family<QueueLabels, Gauge>,
+    duties: Family<DutyLabels, Gauge>,
+    idle_workers: Gauge,
+    open_waits: Gauge,
+}
+
+impl Metrics {
+    pub fn new() -> Metrics {
+        let mut registry = Registry::with_prefix("windlass");
+        let requests = Family::default();
+        let seconds = Family::<RouteLabels, Histogram>::new_with_constructor(|| {
+            Histogram::new(exponential_buckets(0.0005, 2.0, 16))
+        });
+        let (tasks, ready, duties) = (Family::default(), Family::default(), Family::default());
+        let (idle_workers, open_waits) = (Gauge::default(), Gauge::default());
+        registry.register("http_requests", "Requests answered", requests.clone());
+        registry.register("http_request_seconds", "Time to answer", seconds.clone());
+        registry.register("tasks", "Tasks by state, since the beginning", tasks.clone());
+        registry.register("queue_ready", "Tasks that could be claimed now", ready.clone());
+        registry.register("duty", "What duties did on this node", duties.clone());
+        registry.register("idle_workers", "Waiting for work on this node", idle_workers.clone());
+        registry.register("open_waits", "Waits for a task on this node", open_waits.clone());
+        Metrics { registry, requests, seconds, tasks, ready, duties, idle_workers, open_waits }
+    }
+
+    /// A request was answered.
+    pub fn request(&self, method: &str, route: &str, status: u16, elapsed: Duration) {
+        let (method, route) = (method.to_owned(), route.to_owned());
+        let labels = RouteLabels { route: route.clone() };
+        self.seconds.get_or_create(&labels).observe(elapsed.as_secs_f64());
+        let labels = RequestLabels { method, route, status: status.into() };
+        self.requests.get_or_create(&labels).inc();
+    }
+
+    /// Everything as text.
+    pub fn text(
+        &self,
+        engine: &Engine,
+        counts: Option<&Counts>,
+    ) -> Result<String, std::fmt::Error> {
+        self.idle_workers.set(engine.idle_workers() as i64);
+        self.open_waits.set(engine.open_waits() as i64);
+        for stats in engine.duty_stats() {
+            for (what, value) in [
+                ("runs", stats.runs),
+                ("changed", stats.changed),
+                ("errors", stats.errors),
+                ("panics", stats.panics),
+            ] {
+                let labels = DutyLabels { duty: stats.name.to_owned(), what: what.to_owned() };
+                self.duties.get_or_create(&labels).set(value as i64);
+            }
+        }
+        if let Some(counts) = counts {
+            self.tasks.clear();
+            for (state, count) in &counts.by_status {
+                let labels = StateLabels { status: state.as_str().to_owned() };
+                self.tasks.get_or_create(&labels).set(*count);
+            }
+            self.ready.clear();
+            for (queue, profile, count) in &counts.ready {
+                let kind = profile.kind().as_str().to_owned();
+                let labels = QueueLabels { queue: queue.clone(), kind };
+                self.ready.get_or_create(&labels).set(*count);
+            }
+        }
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}

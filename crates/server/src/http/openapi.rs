@@ -1,0 +1,82 @@
+//! The OpenAPI document, made of the handlers' own attributes, and a page to browse it.
+
+use super::{Api, action, event, health, session, task};
+use axum::Router;
+use axum::http::header;
+use axum::routing::get;
+use utoipa::OpenApi;
+use utoipa::openapi::OpenApi as Document;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Windlass",
+        description = "A durable runtime for AI agents. Times are RFC 3339 in UTC with \
+            milliseconds, durations integers that end in `_ms`, ids UUIDs. Errors are \
+            `application/problem+json` with a stable `code`.",
+        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
+    ),
+    tags(
+        (name = "tasks", description = "Submit work and see what became of it"),
+        (name = "work", description = "What the holder of a lease does with its task"),
+        (name = "sessions", description = "Workers"),
+        (name = "events", description = "Everything that happens"),
+        (name = "service", description = "The server itself")
+    )
+)]
+struct Base;
+
+/// Every route with its part of the document.
+pub fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::with_openapi(Base::openapi())
+        .routes(routes!(task::submit, task::list))
+        .routes(routes!(task::submit_batch))
+        .routes(routes!(task::show))
+        .routes(routes!(task::history))
+        .routes(routes!(task::failures))
+        .routes(routes!(task::wait))
+        .routes(routes!(task::cancel))
+        .routes(routes!(action::start))
+        .routes(routes!(action::heartbeat))
+        .routes(routes!(action::checkpoint))
+        .routes(routes!(action::complete))
+        .routes(routes!(action::fail))
+        .routes(routes!(action::release))
+        .routes(routes!(session::register, session::list))
+        .routes(routes!(session::show, session::close))
+        .routes(routes!(session::stream))
+        .routes(routes!(session::claim))
+        .routes(routes!(session::heartbeat))
+        .routes(routes!(session::finish))
+        .routes(routes!(event::events))
+        .routes(routes!(health::live))
+        .routes(routes!(health::ready))
+        .routes(routes!(health::metrics))
+        .routes(routes!(health::version))
+        .routes(routes!(health::nodes))
+        .routes(routes!(health::status))
+}
+
+/// The document alone.
+pub fn document() -> Document {
+    routes().split_for_parts().1
+}
+
+/// The document and its page.
+pub fn pages(document: &Document) -> Router<Api> {
+    let json = document.to_json().unwrap_or_default();
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    let page = [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        (
+            header::CONTENT_SECURITY_POLICY,
+            "default-src 'none'; script-src 'self' 'unsafe-inline'; \
+             style-src 'unsafe-inline'; connect-src 'self'",
+        ),
+    ];
+    Router::new()
+        .route("/openapi.json", get(move || async move { (kind, json) }))
+        .route("/docs", get(move || async move { (page, include_str!("docs.html")) }))
+}

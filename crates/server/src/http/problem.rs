@@ -1,0 +1,210 @@
+//! Errors as `application/problem+json`, with stable codes.
+//!
+//! Invariant: a client sees a code, what was wrong, where, and what to do; never an internal detail.
+//! What is ours to mend is logged here, once, with its cause.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::ToSchema;
+use windlass::domain::json::JsonError;
+use windlass::domain::refusal::{FieldError, Refusal};
+use windlass::engine;
+use windlass::store::error::{Error as StoreError, Rejection};
+
+/// What a handler gives.
+pub type Result<T, E = Problem> = std::result::Result<T, E>;
+
+/// One thing that is wrong with a request.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Field {
+    /// Where, as a JSON pointer; a parameter of the query stands there by its name.
+    pub pointer: String,
+    /// What kind of mistake.
+    pub code: String,
+    /// What is wrong and what would be right.
+    pub detail: String,
+}
+
+/// An error, as RFC 9457 has it.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Problem {
+    /// A page about the code.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The code in words.
+    pub title: &'static str,
+    /// The HTTP status.
+    pub status: u16,
+    /// What programs decide by; see docs/errors.md.
+    pub code: &'static str,
+    /// What was wrong and what to do.
+    pub detail: String,
+    /// Everything that is wrong with the fields.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<Field>,
+    /// When to try again.
+    #[serde(skip)]
+    pub retry_after_s: Option<u32>,
+}
+
+impl Problem {
+    /// A problem with its status.
+    pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Problem {
+        Problem {
+            kind: format!("/docs#{code}"),
+            title: title(code),
+            status: status.as_u16(),
+            code,
+            detail: detail.into(),
+            errors: Vec::new(),
+            retry_after_s: None,
+        }
+    }
+
+    /// One field is wrong.
+    pub fn field(pointer: &str, code: &'static str, detail: impl Into<String>) -> Problem {
+        let detail = detail.into();
+        let field = FieldError { pointer: pointer.to_owned(), code, detail };
+        Refusal::Invalid(vec![field]).into()
+    }
+
+    fn internal(cause: &dyn std::fmt::Display) -> Problem {
+        tracing::error!(%cause, "an internal error");
+        let detail = "a defect of this server; its log says more under the request's id";
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
+    }
+}
+
+/// A code in words.
+fn title(code: &str) -> &'static str {
+    match code {
+        "validation_failed" => "The request is not valid",
+        "invalid_json" => "The body is not JSON that can be kept",
+        "invalid_id" => "The id is not a UUID",
+        "invalid_cursor" => "The cursor is not one of this list",
+        "not_found" => "There is no such thing",
+        "lease_lost" => "The lease no longer holds the task",
+        "already_finished" => "The attempt was finished before with another outcome",
+        "illegal_transition" => "The task's state does not permit this",
+        "not_due" => "The task's time has not come",
+        "idempotency_key_reused" => "The key was used before for another request",
+        "session_not_found" => "There is no such session",
+        "session_closed" => "The session is closed",
+        "shutting_down" => "The node is shutting down",
+        "too_large" => "The body is too large",
+        "unsupported_media_type" => "The body must be JSON",
+        "method_not_allowed" => "The method is not allowed here",
+        "unauthorized" => "A valid key is needed",
+        "busy" => "Too much at once",
+        "timeout" => "No answer in time",
+        "unavailable" => "The database cannot be reached",
+        "storage_full" => "The disk is full",
+        "outcome_unknown" => "The outcome is unknown",
+        "cursor_expired" => "The event is older than what is kept",
+        _ => "The server could not do this",
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Problem {
+        let status = match &refusal {
+            Refusal::UnknownTask => StatusCode::NOT_FOUND,
+            Refusal::Invalid(_) | Refusal::IdempotencyKeyReused { .. } => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
+            Refusal::LeaseLost { .. }
+            | Refusal::AlreadyFinished { .. }
+            | Refusal::IllegalTransition { .. }
+            | Refusal::NotDue => StatusCode::CONFLICT,
+        };
+        let mut problem = Problem::new(status, refusal.code(), refusal.to_string());
+        if let Refusal::Invalid(fields) = refusal {
+            let field = |f: FieldError| Field {
+                pointer: f.pointer,
+                code: f.code.to_owned(),
+                detail: f.detail,
+            };
+            problem.errors = fields.into_iter().map(field).collect();
+        }
+        problem
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Problem {
+        let status = match &error {
+            StoreError::Constraint { .. } | StoreError::Data(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            StoreError::Busy(_) | StoreError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            StoreError::Timeout(_) | StoreError::OutcomeUnknown(_) => StatusCode::GATEWAY_TIMEOUT,
+            StoreError::StorageFull(_) => StatusCode::INSUFFICIENT_STORAGE,
+            _ => return Problem::internal(&error),
+        };
+        // The database's own words may hold data of others, or the address of the server.
+        let detail = match &error {
+            StoreError::Unavailable(_) => "the database cannot be reached; try again".into(),
+            StoreError::OutcomeUnknown(_) => {
+                "whether this was carried out is not known; repeat the call with the same ids"
+                    .into()
+            }
+            StoreError::StorageFull(_) => "the disk under the database is full".into(),
+            _ => error.to_string(),
+        };
+        if status.is_server_error() {
+            tracing::warn!(%error, "the database gave no answer");
+        }
+        let mut problem = Problem::new(status, error.code(), detail);
+        problem.retry_after_s = (status == StatusCode::SERVICE_UNAVAILABLE).then_some(1);
+        problem
+    }
+}
+
+impl From<Rejection> for Problem {
+    fn from(rejection: Rejection) -> Problem {
+        match rejection {
+            Rejection::Refused(refusal) => refusal.into(),
+            Rejection::Failed(error) => error.into(),
+        }
+    }
+}
+
+impl From<engine::Error> for Problem {
+    fn from(error: engine::Error) -> Problem {
+        let (code, detail) = (error.code(), error.to_string());
+        let status = match error {
+            engine::Error::Refused(refusal) => return refusal.into(),
+            engine::Error::Store(error) => return error.into(),
+            engine::Error::UnknownSession(_) => StatusCode::NOT_FOUND,
+            engine::Error::SessionClosed(..) => StatusCode::CONFLICT,
+            engine::Error::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+            engine::Error::WaitTimedOut | engine::Error::TaskEnded(..) => StatusCode::CONFLICT,
+        };
+        let mut problem = Problem::new(status, code, detail);
+        problem.retry_after_s = (status == StatusCode::SERVICE_UNAVAILABLE).then_some(1);
+        problem
+    }
+}
+
+impl From<JsonError> for Problem {
+    fn from(error: JsonError) -> Problem {
+        Problem::new(StatusCode::BAD_REQUEST, "invalid_json", error.to_string())
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = serde_json::to_vec(&self).unwrap_or_default();
+        let mut response = (status, body).into_response();
+        let headers = response.headers_mut();
+        let problem = HeaderValue::from_static("application/problem+json");
+        headers.insert(header::CONTENT_TYPE, problem);
+        if let Some(seconds) = self.retry_after_s {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
