@@ -1,73 +1,254 @@
 //! The command line: what is asked, what is printed, and the exit codes.
 //!
-//! Exit codes: 0 done; 1 failed; 2 wrong usage; 69 the database cannot be reached; 74 it is
-//! damaged or its disk is full; 75 try again later; 78 the configuration is wrong.
+//! Invariant: answers go to standard output, everything else to standard error; with `--json` both
+//! are JSON. The exit codes are those of [`EXIT_CODES`], and `docs/cli.md` is compared with it.
 
+mod argument;
+#[cfg(test)]
+mod document;
+mod events;
+mod failure;
+mod inform;
 mod migrate;
+mod submit;
+mod task;
+mod wait;
+mod work;
 
-use clap::{Parser, Subcommand};
+use crate::client::Client;
+use crate::config::{Config, Flag, Surroundings};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+pub use failure::Failure;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use windlass::store::error::Error;
 
-/// A durable runtime for AI agents.
+/// What each exit code means; part of `windlass --help`.
+const EXIT_CODES: &str = "Exit codes:
+  0   done; for task wait, watch and submit --wait: the task completed
+  1   refused or failed, as the message says
+  2   the command line is wrong
+  3   the task failed
+  4   the task was cancelled
+  5   the task did not finish in time
+  6   the task is poisoned or stuck: a person must look at it
+  69  the server or the database cannot be reached
+  74  a file or the output cannot be read or written, or the database is damaged
+  75  try again later: busy, in use, too many requests
+  77  the key is missing, wrong, or may not do this
+  78  the configuration is wrong
+  128+N  ended at once by the second signal N";
+
+/// A durable runtime for AI agents: an acknowledged task is never lost.
 #[derive(Parser)]
-#[command(name = "windlass", version, propagate_version = true)]
+#[command(
+    name = "windlass",
+    version,
+    disable_version_flag = true,
+    after_help = EXIT_CODES,
+    max_term_width = 100,
+    arg_required_else_help = true
+)]
 struct Arguments {
-    /// Print JSON instead of text, also for errors.
+    /// Print JSON instead of text, also for errors; streams print one value a line.
     #[arg(long, global = true)]
     json: bool,
+    /// Read this configuration file instead of ./windlass.toml [env: WINDLASS_CONFIG].
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run the server.
+    #[command(after_help = "Examples:
+  windlass serve
+  windlass serve --database postgres://app@db/windlass --listen 127.0.0.1:7070")]
+    Serve(ServeArguments),
+    /// Run a command for each task of a queue.
+    Worker(work::Arguments),
+    /// Submit, find, follow and cancel tasks.
+    Task(task::Arguments),
+    /// Look at the workers' sessions.
+    Session(inform::SessionArguments),
+    /// Follow every transition of every task, live.
+    Events(events::Arguments),
     /// Bring the database's schema up or down, or show where it stands.
     Migrate(migrate::Arguments),
+    /// Ask the server how it is.
+    Status(inform::StatusArguments),
+    /// Show which settings are in force, and where each came from.
+    Config(inform::ConfigArguments),
+    /// Print the completions of a shell.
+    #[command(after_help = "Examples:
+  windlass completions bash > ~/.local/share/bash-completion/completions/windlass
+  windlass completions zsh > ~/.zfunc/_windlass")]
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the version of this program.
+    Version,
+}
+
+/// Which server a command talks to.
+#[derive(Args)]
+struct Connection {
+    /// The server's URL [env: WINDLASS_SERVER] [default: http://127.0.0.1:7070].
+    #[arg(long, global = true, value_name = "URL")]
+    server: Option<String>,
+}
+
+#[derive(Args)]
+struct LogArguments {
+    /// Which logs are written, such as info or info,windlass=debug [env: WINDLASS_LOG].
+    #[arg(long, value_name = "FILTER")]
+    log: Option<String>,
+    /// How logs are written: auto, human or json [env: WINDLASS_LOG_FORMAT] [default: auto].
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
+}
+
+impl LogArguments {
+    fn flags(&self) -> Vec<Option<Flag>> {
+        vec![flag("log", &self.log), flag("log_format", &self.log_format)]
+    }
+}
+
+#[derive(Args)]
+struct ServeArguments {
+    /// Where to keep everything: sqlite:FILE or postgres://USER@HOST/NAME
+    /// [env: WINDLASS_DATABASE] [default: sqlite:windlass.db].
+    #[arg(long, value_name = "URL")]
+    database: Option<String>,
+    /// Where to listen; beyond loopback only with WINDLASS_KEYS
+    /// [env: WINDLASS_LISTEN] [default: 127.0.0.1:7070].
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<String>,
+    /// The URL by which other nodes reach this one [env: WINDLASS_ADVERTISE].
+    #[arg(long, value_name = "URL")]
+    advertise: Option<String>,
+    /// How long running work may take to end on a signal
+    /// [env: WINDLASS_SHUTDOWN_MS] [default: 30000].
+    #[arg(long, value_name = "MS")]
+    shutdown_ms: Option<String>,
+    /// How often to look for work that no wake-up told of [env: WINDLASS_POLL_MS] [default: 1000].
+    #[arg(long, value_name = "MS")]
+    poll_ms: Option<String>,
+    /// Unsafe: start on a database that acknowledges what it has not synced. A crash of the
+    /// machine then loses acknowledged tasks [env: WINDLASS_UNSAFE_DURABILITY].
+    #[arg(long)]
+    unsafe_durability: bool,
+    #[command(flatten)]
+    log: LogArguments,
+}
+
+impl ServeArguments {
+    fn flags(&self) -> Vec<Option<Flag>> {
+        let durability = self.unsafe_durability.then(|| "true".to_owned());
+        let mut flags = vec![
+            flag("database", &self.database),
+            flag("listen", &self.listen),
+            flag("advertise", &self.advertise),
+            flag("shutdown_ms", &self.shutdown_ms),
+            flag("poll_ms", &self.poll_ms),
+            flag("unsafe_durability", &durability),
+        ];
+        flags.extend(self.log.flags());
+        flags
+    }
+}
+
+fn flag(key: &'static str, value: &Option<String>) -> Option<Flag> {
+    value.clone().map(|value| Flag { key, value })
+}
+
+/// What every command knows.
+struct Context {
+    json: bool,
+    file: Option<PathBuf>,
+}
+
+impl Context {
+    /// The configuration, with a command's own flags on top.
+    fn config(&self, flags: Vec<Option<Flag>>) -> Result<Config, Failure> {
+        let flags: Vec<Flag> = flags.into_iter().flatten().collect();
+        let around = Surroundings::of_process(self.file.clone());
+        Config::load(&flags, &around).map_err(|error| Failure::configuration(error.to_string()))
+    }
+
+    /// A client of the server that the command's flags and the configuration name.
+    fn client(&self, connection: &Connection) -> Result<Client, Failure> {
+        let config = self.config(vec![flag("server", &connection.server)])?;
+        Client::new(&config).map_err(Failure::from)
+    }
 }
 
 /// Runs the command line of this process.
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("windlass: no runtime could be started: {error}");
-            return ExitCode::from(1);
-        }
+    let context = Context { json: arguments.json, file: arguments.config };
+    let is_many = matches!(arguments.command, Command::Serve(_) | Command::Worker(_));
+    let runtime = if is_many {
+        tokio::runtime::Builder::new_multi_thread().enable_all().build()
+    } else {
+        tokio::runtime::Builder::new_current_thread().enable_all().build()
     };
-    let done = match arguments.command {
-        Command::Migrate(migrate) => runtime.block_on(migrate::run(migrate, arguments.json)),
+    let done = match runtime {
+        Ok(runtime) => runtime.block_on(dispatch(arguments.command, &context)),
+        Err(error) => Err(Failure::io(format!("no runtime could be started: {error}"))),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            report(&error, arguments.json);
-            ExitCode::from(exit_code(&error))
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            failure.report(context.json);
+            ExitCode::from(failure.exit)
         }
     }
 }
 
-fn report(error: &Error, json: bool) {
-    if json {
-        eprintln!("{}", serde_json::json!({ "code": error.code(), "detail": error.to_string() }));
-    } else {
-        eprintln!("windlass: {error} [{}]", error.code());
+async fn dispatch(command: Command, context: &Context) -> Result<u8, Failure> {
+    match command {
+        Command::Serve(arguments) => serve(arguments, context).await,
+        Command::Worker(arguments) => work::run(arguments, context).await,
+        Command::Task(arguments) => task::run(arguments, context).await,
+        Command::Session(arguments) => inform::sessions(arguments, context).await,
+        Command::Events(arguments) => events::run(arguments, context).await,
+        Command::Migrate(arguments) => migrate::run(arguments, context).await,
+        Command::Status(arguments) => inform::status(arguments, context).await,
+        Command::Config(arguments) => inform::config(&arguments, context),
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            let mut command = Arguments::command();
+            clap_complete::generate(shell, &mut command, "windlass", &mut text);
+            crate::print::line(String::from_utf8_lossy(&text).trim_end());
+            Ok(0)
+        }
+        Command::Version => {
+            let version = env!("CARGO_PKG_VERSION");
+            if context.json {
+                crate::print::json_line(&serde_json::json!({ "version": version }));
+            } else {
+                crate::print::line(&format!("windlass {version}"));
+            }
+            Ok(0)
+        }
     }
 }
 
-fn exit_code(error: &Error) -> u8 {
-    match error {
-        Error::Unavailable(_) => 69,
-        Error::Corrupt(_) | Error::StorageFull(_) => 74,
-        Error::Busy(_) | Error::Timeout(_) | Error::InUse(_) => 75,
-        Error::Configuration(_)
-        | Error::Foreign(_)
-        | Error::NewerSchema { .. }
-        | Error::OlderSchema { .. } => 78,
-        Error::Constraint { .. }
-        | Error::Data(_)
-        | Error::OutcomeUnknown(_)
-        | Error::Internal { .. } => 1,
+async fn serve(arguments: ServeArguments, context: &Context) -> Result<u8, Failure> {
+    let config = context.config(arguments.flags())?;
+    config.check_listen().map_err(|told| Failure::new("key_required", told, 78))?;
+    start_logging(&config)?;
+    crate::serve::run(config).await?;
+    Ok(0)
+}
+
+fn start_logging(config: &Config) -> Result<(), Failure> {
+    crate::logging::start(&config.log, config.log_format).map_err(Failure::configuration)?;
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
     }
+    Ok(())
 }

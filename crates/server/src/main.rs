@@ -3,8 +3,13 @@
 //! Absent: no rules here. The command line asks the library and prints what it answers.
 
 mod cli;
+mod client;
+mod config;
 mod http;
+mod logging;
+mod print;
 mod serve;
+mod worker;
 
 use std::process::ExitCode;
 

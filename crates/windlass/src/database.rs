@@ -7,6 +7,11 @@ use windlass_store::{postgres, sqlite};
 /// Opens the database that the URL names. A SQLite file is made when there is none; a schema is
 /// not: `windlass_store::migration` does that.
 pub fn open(url: &str) -> Result<Store> {
+    open_with(url, false)
+}
+
+/// The same; `unsafe_durability` permits a PostgreSQL server that may lose acknowledged work.
+pub fn open_with(url: &str, unsafe_durability: bool) -> Result<Store> {
     if let Some(path) = url.strip_prefix("sqlite:") {
         let path = path.strip_prefix("//").unwrap_or(path);
         if path.is_empty() {
@@ -17,8 +22,9 @@ pub fn open(url: &str) -> Result<Store> {
         let database = sqlite::open(path, sqlite::Options::default())?;
         return Ok(Store::new(database));
     }
+    let options = postgres::Options { unsafe_durability, ..postgres::Options::default() };
     if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-        let database = postgres::open(url, postgres::Options::default())?;
+        let database = postgres::open(url, options)?;
         return Ok(Store::new(database));
     }
     // The URL is not repeated: it may hold a password.

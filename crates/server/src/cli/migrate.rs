@@ -1,22 +1,19 @@
 //! `windlass migrate up|down|status`.
 
+use super::{Context, Failure, flag};
+use crate::print;
 use clap::{Args, Subcommand};
 use serde_json::json;
-use windlass::store::error::{Error, Result};
+use windlass::store::error::Result;
 use windlass::store::migration;
 use windlass::store::store::Store;
 
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// Which database: sqlite:FILE or postgres://USER@HOST/NAME.
-    #[arg(
-        long,
-        global = true,
-        env = "WINDLASS_DATABASE",
-        default_value = "sqlite:windlass.db",
-        hide_env_values = true
-    )]
-    database: String,
+    /// Which database: sqlite:FILE or postgres://USER@HOST/NAME
+    /// [env: WINDLASS_DATABASE] [default: sqlite:windlass.db].
+    #[arg(long, global = true, value_name = "URL")]
+    database: Option<String>,
     #[command(subcommand)]
     action: Action,
 }
@@ -38,15 +35,17 @@ enum Action {
     Status,
 }
 
-pub(super) async fn run(arguments: Arguments, json: bool) -> Result<()> {
+pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, Failure> {
     if let Action::Down { yes: false, .. } = arguments.action {
         let told = "migrating down deletes what the later versions hold: add --yes to do it";
-        return Err(Error::Configuration(told.into()));
+        return Err(Failure::new("configuration", told, 78));
     }
-    let store = windlass::database::open(&arguments.database)?;
-    let done = act(&store, arguments.action, json).await;
+    let config = context.config(vec![flag("database", &arguments.database)])?;
+    let store = windlass::database::open(&config.database)?;
+    let done = act(&store, arguments.action, context.json).await;
     store.close();
-    done
+    done?;
+    Ok(0)
 }
 
 async fn act(store: &Store, action: Action, json: bool) -> Result<()> {
@@ -62,12 +61,12 @@ async fn act(store: &Store, action: Action, json: bool) -> Result<()> {
 
 fn print_done(what: &str, versions: &[i64], json: bool) {
     if json {
-        println!("{}", json!({ what: versions }));
+        print::json_line(&json!({ what: versions }));
     } else if versions.is_empty() {
-        println!("nothing to do: the schema is where it should be");
+        print::line("nothing to do: the schema is where it should be");
     } else {
         for version in versions {
-            println!("{what} {version}");
+            print::line(&format!("{what} {version}"));
         }
     }
 }
@@ -79,13 +78,13 @@ fn print_status(status: &migration::Status, json: bool) {
             .iter()
             .map(|a| json!({ "version": a.version, "name": a.name, "applied_at": a.applied_at }))
             .collect();
-        println!("{}", json!({ "applied": applied, "missing": status.missing }));
+        print::json_line(&json!({ "applied": applied, "missing": status.missing }));
         return;
     }
     for a in &status.applied {
-        println!("{:>4}  {:<24} applied {}", a.version, a.name, a.applied_at);
+        print::line(&format!("{:>4}  {:<24} applied {}", a.version, a.name, a.applied_at));
     }
     for version in &status.missing {
-        println!("{version:>4}  {:<24} missing: run `windlass migrate up`", "");
+        print::line(&format!("{version:>4}  {:<24} missing: run `windlass migrate up`", ""));
     }
 }

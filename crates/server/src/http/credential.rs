@@ -36,11 +36,6 @@ impl Keys {
         Ok(Keys { keys })
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
-    }
-
     pub(super) fn caller(&self, headers: &HeaderMap) -> Result<Caller> {
         if self.keys.is_empty() {
             return Ok(Caller { principal: String::new(), actor: "api".into() });

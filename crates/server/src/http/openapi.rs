@@ -59,11 +59,6 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(health::status))
 }
 
-/// The document alone.
-pub fn document() -> Document {
-    routes().split_for_parts().1
-}
-
 /// The document and its page.
 pub fn pages(document: &Document) -> Router<Api> {
     let json = document.to_json().unwrap_or_default();

@@ -1,0 +1,146 @@
+//! How a command fails: what, why, what to do, the code, and the exit code.
+
+use crate::client::{self, problem::FieldError};
+use crate::print;
+use serde_json::{Value, json};
+use windlass::store::error::Error as StoreError;
+
+/// Why a command failed.
+pub struct Failure {
+    /// A stable code; documented in docs/errors.md.
+    pub code: String,
+    /// What was wrong.
+    pub detail: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// Every wrong field of a request.
+    pub errors: Vec<FieldError>,
+    /// The exit code.
+    pub exit: u8,
+    /// The server's own words, if it was the server who refused.
+    body: Option<Value>,
+}
+
+impl Failure {
+    /// A failure with its exit code.
+    pub fn new(code: &str, detail: impl Into<String>, exit: u8) -> Failure {
+        let (code, detail) = (code.to_owned(), detail.into());
+        Failure { code, detail, hint: None, errors: Vec::new(), exit, body: None }
+    }
+
+    /// The same with advice.
+    pub fn hint(mut self, hint: impl Into<String>) -> Failure {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// A setting is wrong.
+    pub fn configuration(detail: impl Into<String>) -> Failure {
+        Failure::new("configuration", detail, 78)
+            .hint("`windlass config` shows every setting and where it came from")
+    }
+
+    /// An argument is wrong in a way that the parser does not see.
+    pub fn usage(detail: impl Into<String>) -> Failure {
+        Failure::new("usage", detail, 2)
+    }
+
+    /// A file, or a stream of this process, does not do what it should.
+    pub fn io(detail: impl Into<String>) -> Failure {
+        Failure::new("io", detail, 74)
+    }
+
+    /// Prints it on standard error.
+    pub fn report(&self, json: bool) {
+        if json {
+            print::note(&print::json(&self.to_json()));
+            return;
+        }
+        let detail = print::safe_lines(&self.detail);
+        print::note(&format!("windlass: {detail} [{}]", print::safe(&self.code)));
+        for error in &self.errors {
+            let pointer = if error.pointer.is_empty() { "/" } else { &error.pointer };
+            let (pointer, detail) = (print::safe(pointer), print::safe(&error.detail));
+            print::note(&format!("  {pointer}: {detail} [{}]", print::safe(&error.code)));
+        }
+        if let Some(hint) = &self.hint {
+            print::note(&format!("  hint: {}", print::safe(hint)));
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        let mut value = match &self.body {
+            Some(body) if body.is_object() => body.clone(),
+            _ => json!({ "code": self.code, "detail": self.detail }),
+        };
+        if let Some(hint) = &self.hint {
+            value["hint"] = json!(hint);
+        }
+        value["exit_code"] = json!(self.exit);
+        value
+    }
+}
+
+impl From<client::Error> for Failure {
+    fn from(error: client::Error) -> Failure {
+        let told = error.to_string();
+        match error {
+            client::Error::Unreachable { is_connect, .. } => {
+                let hint = if is_connect {
+                    "start a server with `windlass serve`, or name another one with --server or \
+                     WINDLASS_SERVER"
+                } else {
+                    "the call may have been carried out; it is safe to repeat it"
+                };
+                Failure::new("unreachable", told, 69).hint(hint)
+            }
+            client::Error::Unexpected { .. } => Failure::new("unexpected_answer", told, 69)
+                .hint("check --server, WINDLASS_SERVER and the proxies in between"),
+            client::Error::Problem(problem) => {
+                let exit = match problem.status {
+                    401 | 403 => 77,
+                    408 | 429 | 503 => 75,
+                    _ => 1,
+                };
+                let hint = hint(&problem.code, problem.status);
+                let mut failure = Failure::new(&problem.code, problem.detail, exit);
+                failure.hint = hint.map(str::to_owned);
+                failure.errors = problem.errors;
+                failure.body = Some(problem.body);
+                failure
+            }
+        }
+    }
+}
+
+/// What to do about a refusal, where the server's words do not say it for a command line.
+fn hint(refused: &str, status: u16) -> Option<&'static str> {
+    Some(match (refused, status) {
+        (_, 401) => "set WINDLASS_KEY, or `key` in windlass.toml, to a key of this server",
+        (_, 403) => "use a key that may do this",
+        ("not_found", _) => "check the id; `windlass task list` shows the newest tasks",
+        ("queue_full", _) => "wait until tasks are done, start more workers, or raise the limit",
+        ("idempotency_key_reused", _) => "use a new --idempotency-key for another request",
+        ("cursor_expired", _) => "begin without --since, and read what was missed by a list",
+        _ => return None,
+    })
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Failure {
+        let exit = match error {
+            StoreError::Unavailable(_) => 69,
+            StoreError::Corrupt(_) | StoreError::StorageFull(_) => 74,
+            StoreError::Busy(_) | StoreError::Timeout(_) | StoreError::InUse(_) => 75,
+            StoreError::Configuration(_)
+            | StoreError::Foreign(_)
+            | StoreError::NewerSchema { .. }
+            | StoreError::OlderSchema { .. } => 78,
+            StoreError::Constraint { .. }
+            | StoreError::Data(_)
+            | StoreError::OutcomeUnknown(_)
+            | StoreError::Internal { .. } => 1,
+        };
+        Failure::new(error.code(), error.to_string(), exit)
+    }
+}

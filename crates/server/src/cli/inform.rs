@@ -1,0 +1,191 @@
+//! `windlass status`, `windlass session list` and `windlass config`: what is there.
+
+use super::task::{age, text};
+use super::{Connection, Context, Failure};
+use crate::client::{Call, Client, Patience};
+use crate::print::{self, Cell, Paint};
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value, json};
+
+#[derive(Args)]
+#[command(
+    after_help = "Exit codes: 0 the server is ready, 75 it answers but is not ready, 69 nobody answers."
+)]
+pub(super) struct StatusArguments {
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Args)]
+pub(super) struct SessionArguments {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(subcommand)]
+    action: SessionAction,
+}
+
+#[derive(Subcommand)]
+enum SessionAction {
+    /// List the sessions that are alive.
+    List {
+        /// How many at most.
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        limit: u32,
+        /// Go on behind an earlier page.
+        #[arg(long)]
+        cursor: Option<String>,
+    },
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Flags beat the environment, the environment beats the file, the file beats \
+the defaults.
+Passwords and keys are masked."
+)]
+pub(super) struct ConfigArguments {}
+
+pub(super) async fn sessions(
+    arguments: SessionArguments,
+    context: &Context,
+) -> Result<u8, Failure> {
+    let client = context.client(&arguments.connection)?;
+    let SessionAction::List { limit, cursor } = arguments.action;
+    let mut call = Call::get("/v1/sessions").query("limit", limit);
+    if let Some(cursor) = cursor {
+        call = call.query("cursor", cursor);
+    }
+    let answer = client.call(&call, Patience::SHORT).await?.body;
+    if context.json {
+        print::json_line(&answer);
+        return Ok(0);
+    }
+    let items = answer["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if items.is_empty() {
+        print::note("no sessions; start a worker with `windlass worker --queue QUEUE -- COMMAND`");
+        return Ok(0);
+    }
+    let rows: Vec<_> = items.iter().map(session_row).collect();
+    print::table(&["ID", "NAME", "TYPE", "QUEUES", "SLOTS", "AGE", "EXPIRES"], &rows);
+    if let Some(cursor) = answer["next_cursor"].as_str() {
+        print::note(&format!("more with --cursor {}", print::safe(cursor)));
+    }
+    Ok(0)
+}
+
+fn session_row(session: &Value) -> Vec<Cell> {
+    let queues: Vec<&str> = session["queues"].as_array().into_iter().flatten().map(text).collect();
+    vec![
+        Cell::new(text(&session["id"])),
+        Cell::new(text(&session["name"])),
+        Cell::new(text(&session["worker_type"])),
+        Cell::new(&queues.join(",")),
+        Cell::new(&session["slots"].as_i64().map_or(String::new(), |slots| slots.to_string())),
+        Cell::new(&age(&session["created_at"])),
+        Cell::new(text(&session["expires_at"])),
+    ]
+}
+
+pub(super) async fn status(arguments: StatusArguments, context: &Context) -> Result<u8, Failure> {
+    let client = context.client(&arguments.connection)?;
+    let mut found = Map::new();
+    found.insert("server".into(), json!(client.server()));
+    let health = client.call(&Call::get("/healthz"), Patience::SHORT).await?.body;
+    let ready = client.call(&Call::get("/readyz"), Patience::NONE).await;
+    let is_ready = ready.is_ok();
+    found.insert("ready".into(), json!(is_ready));
+    found.insert("health".into(), health);
+    match ready {
+        Ok(answer) => found.insert("readiness".into(), answer.body),
+        Err(error) => found.insert("not_ready_because".into(), json!(error.to_string())),
+    };
+    for (name, path) in [
+        ("version", "/v1/version"),
+        ("nodes", "/v1/nodes"),
+        ("sessions", "/v1/sessions?limit=1000"),
+        ("backpressure", "/v1/backpressure"),
+    ] {
+        if let Some(body) = optional(&client, path).await? {
+            found.insert(name.into(), body);
+        }
+    }
+    if context.json {
+        print::json_line(&Value::Object(found));
+    } else {
+        print_status(&found, is_ready);
+    }
+    Ok(if is_ready { 0 } else { 75 })
+}
+
+/// What a server may not have, or may not tell this key.
+async fn optional(client: &Client, path: &str) -> Result<Option<Value>, Failure> {
+    match client.call(&Call::get(path), Patience::SHORT).await {
+        Ok(answer) => Ok(Some(answer.body)),
+        Err(error) if error.status().is_some_and(|status| status < 500) => Ok(None),
+        Err(crate::client::Error::Unexpected { .. }) => Ok(None),
+        Err(_) if path != "/healthz" => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn print_status(found: &Map<String, Value>, is_ready: bool) {
+    let show = |name: &str, value: &str, paint: Paint| {
+        let heading = print::painted(&format!("{name:<14}"), Paint::Bold);
+        print::line(&format!("{heading}{}", print::painted(&print::safe(value), paint)));
+    };
+    show("server", text(&found["server"]), Paint::Plain);
+    if is_ready {
+        show("ready", "yes", Paint::Green);
+    } else {
+        show("ready", "no", Paint::Red);
+        show("because", text(&found["not_ready_because"]), Paint::Plain);
+    }
+    if let Some(version) = found.get("version") {
+        show("version", text(&version["version"]), Paint::Plain);
+    }
+    for name in ["nodes", "sessions"] {
+        if let Some(items) = found.get(name).and_then(|list| list["items"].as_array()) {
+            show(name, &items.len().to_string(), Paint::Plain);
+        }
+    }
+    if let Some(level) = found.get("backpressure").and_then(|b| b["level"].as_str()) {
+        show("backpressure", level, Paint::Plain);
+    }
+}
+
+pub(super) fn config(_: &ConfigArguments, context: &Context) -> Result<u8, Failure> {
+    let config = context.config(Vec::new())?;
+    if context.json {
+        let mut found = Map::new();
+        for entry in &config.entries {
+            let source = entry.source.to_string();
+            let value = json!({
+                "value": entry.shown,
+                "source": source,
+                "variable": entry.setting.variable(),
+                "help": entry.setting.help,
+            });
+            found.insert(entry.setting.key.to_owned(), value);
+        }
+        print::json_line(&json!({ "settings": found, "warnings": config.warnings }));
+        return Ok(0);
+    }
+    let rows: Vec<_> = config
+        .entries
+        .iter()
+        .map(|entry| {
+            let unset = Cell::painted("(not set)", Paint::Dim);
+            vec![
+                Cell::new(entry.setting.key),
+                entry.shown.as_deref().map_or(unset, Cell::new),
+                Cell::new(&entry.source.to_string()),
+                Cell::new(&entry.setting.variable()),
+            ]
+        })
+        .collect();
+    print::table(&["SETTING", "VALUE", "FROM", "VARIABLE"], &rows);
+    for warning in &config.warnings {
+        print::note(&format!("warning: {warning}"));
+    }
+    Ok(0)
+}

@@ -1,0 +1,234 @@
+//! Configuration: flags, then environment, then `windlass.toml`, then defaults.
+//!
+//! Invariant: every value knows where it came from, and a wrong one is refused with the flag, the
+//! variable, or the file and line that holds it. Secrets are never printed.
+//! Absent: flags for keys. Everybody on a machine can read the arguments of a process.
+
+pub mod setting;
+pub mod source;
+
+use setting::{SETTINGS, Setting};
+use source::Source;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// A value that must not be shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The value itself, for the one place that needs it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// How logs are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people on a terminal, JSON otherwise.
+    Auto,
+    /// For people.
+    Human,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What is in force.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `sqlite:FILE` or `postgres://…`; it may hold a password.
+    pub database: String,
+    /// Where the server listens.
+    pub listen: SocketAddr,
+    /// The URL by which other nodes reach this one.
+    pub advertise: Option<String>,
+    /// The server that client commands talk to, without a slash at its end.
+    pub server: String,
+    /// The key that client commands send.
+    pub key: Option<Secret>,
+    /// The keys that the server accepts; none means that it asks for none.
+    pub keys: Vec<Secret>,
+    /// What the nodes of one cluster share.
+    pub cluster_key: Option<Secret>,
+    /// Which logs are written, as a filter.
+    pub log: String,
+    /// How logs are written.
+    pub log_format: LogFormat,
+    /// How long running requests and work may take when the server stops.
+    pub shutdown_ms: u64,
+    /// How often the server looks for work by itself, as the safety net of wake-ups.
+    pub poll_ms: u64,
+    /// Whether the database may acknowledge what it has not synced.
+    pub unsafe_durability: bool,
+    /// Every setting with its value and where it came from.
+    pub entries: Vec<Entry>,
+    /// What looks like a mistake but is not refused.
+    pub warnings: Vec<String>,
+}
+
+/// A setting in force.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Which setting.
+    pub setting: &'static Setting,
+    /// Its value, already masked if it is a secret; none if it is not set.
+    pub shown: Option<String>,
+    /// Where it came from.
+    pub source: Source,
+}
+
+/// A value that was given on the command line.
+#[derive(Clone, Debug)]
+pub struct Flag {
+    /// The setting's key.
+    pub key: &'static str,
+    /// What was given.
+    pub value: String,
+}
+
+/// Why a configuration is refused.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Error(pub String);
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Where the layers below the flags are found.
+pub struct Surroundings {
+    /// The environment.
+    pub variables: Vec<(String, String)>,
+    /// The file that was asked for by `--config`.
+    pub file: Option<PathBuf>,
+    /// The folder in which `windlass.toml` is looked for.
+    pub folder: PathBuf,
+}
+
+impl Surroundings {
+    /// Those of this process.
+    pub fn of_process(file: Option<PathBuf>) -> Surroundings {
+        let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
+        let variables = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
+        Surroundings { variables: variables.collect(), file, folder: PathBuf::from(".") }
+    }
+
+    fn variable(&self, name: &str) -> Option<&str> {
+        // An empty variable counts as unset: that is how scripts and unit files unset one.
+        let found = self.variables.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+    }
+
+    /// The file to read, and its text. A file that was named must be there.
+    fn read(&self) -> Result<Option<(String, String)>, Error> {
+        let named = self.file.clone().or_else(|| self.variable("WINDLASS_CONFIG").map(Into::into));
+        let (path, is_named) = match named {
+            Some(path) => (path, true),
+            None => (self.folder.join("windlass.toml"), false),
+        };
+        let shown = path.strip_prefix(".").unwrap_or(&path).display().to_string();
+        match std::fs::read_to_string(Path::new(&path)) {
+            Ok(text) => Ok(Some((shown, text))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_named => Ok(None),
+            Err(error) => {
+                Err(Error(format!("{shown}: the configuration file cannot be read: {error}")))
+            }
+        }
+    }
+}
+
+impl Config {
+    /// Puts the layers on top of each other.
+    pub fn load(flags: &[Flag], around: &Surroundings) -> Result<Config, Error> {
+        let file = match around.read()? {
+            Some((path, text)) => source::parse(&path, &text)?,
+            None => Vec::new(),
+        };
+        let mut found = Vec::new();
+        for setting in SETTINGS {
+            let flag = flags.iter().find(|flag| flag.key == setting.key);
+            let variable = setting.variable();
+            let given = if let Some(flag) = flag {
+                Some((setting.split(&flag.value), Source::Flag(setting.key)))
+            } else if let Some(value) = around.variable(&variable) {
+                Some((setting.split(value), Source::Variable(variable)))
+            } else if let Some(entry) = file.iter().find(|entry| entry.key == setting.key) {
+                let source = Source::File { path: entry.path.clone(), line: entry.line };
+                Some((entry.values.clone(), source))
+            } else {
+                setting.default.map(|value| (vec![value.to_owned()], Source::Default))
+            };
+            let (values, source) = given.unwrap_or((Vec::new(), Source::Default));
+            for value in &values {
+                setting.check(value).map_err(|told| Error(format!("{source}: {told}")))?;
+            }
+            found.push((setting, values, source));
+        }
+        let mut config = assemble(&found);
+        config.warnings = source::unknown_variables(&around.variables);
+        Ok(config)
+    }
+
+    /// Refuses to listen where strangers can reach a server that asks for no key.
+    pub fn check_listen(&self) -> Result<(), String> {
+        if self.listen.ip().is_loopback() || !self.keys.is_empty() {
+            return Ok(());
+        }
+        Err(format!(
+            "cannot listen on {}: no key is configured, and everybody who reaches that address \
+             could submit and take work. Set WINDLASS_KEYS or `keys` in windlass.toml, or listen \
+             on 127.0.0.1",
+            self.listen
+        ))
+    }
+}
+
+fn assemble(found: &[(&'static Setting, Vec<String>, Source)]) -> Config {
+    let all = |key: &str| -> &[String] {
+        let entry = found.iter().find(|(setting, ..)| setting.key == key);
+        entry.map_or(&[], |(_, values, _)| values)
+    };
+    let one = |key: &str| all(key).first().cloned();
+    // Every value was checked before, and those with a default are always there.
+    let number = |key: &str| one(key).and_then(|text| text.parse().ok()).unwrap_or_default();
+    let text = |key: &str| one(key).unwrap_or_default();
+    let url = |text: String| text.trim_end_matches('/').to_owned();
+    Config {
+        database: text("database"),
+        listen: text("listen").parse().unwrap_or_else(|_| SocketAddr::from(([127, 0, 0, 1], 0))),
+        advertise: one("advertise").map(url),
+        server: url(text("server")),
+        key: one("key").map(Secret),
+        keys: all("keys").iter().cloned().map(Secret).collect(),
+        cluster_key: one("cluster_key").map(Secret),
+        log: text("log"),
+        log_format: match text("log_format").as_str() {
+            "human" => LogFormat::Human,
+            "json" => LogFormat::Json,
+            _ => LogFormat::Auto,
+        },
+        shutdown_ms: number("shutdown_ms"),
+        poll_ms: number("poll_ms"),
+        unsafe_durability: text("unsafe_durability") == "true",
+        entries: found
+            .iter()
+            .map(|(setting, values, source)| Entry {
+                setting,
+                shown: setting.shown(values),
+                source: source.clone(),
+            })
+            .collect(),
+        warnings: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

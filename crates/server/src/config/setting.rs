@@ -1,0 +1,247 @@
+//! The settings: one row each, with what may stand there.
+//!
+//! Invariant: a setting has one name everywhere: `listen` in the file, `--listen`,
+//! `WINDLASS_LISTEN`.
+
+use std::net::SocketAddr;
+
+/// What a setting's value must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `sqlite:FILE` or `postgres://…`; its password is masked.
+    Database,
+    /// `ADDRESS:PORT`.
+    Address,
+    /// `http://…` or `https://…`.
+    Url,
+    /// Never shown.
+    Secret,
+    /// Many secrets: an array in the file, commas between them elsewhere.
+    Secrets,
+    /// A filter of logs.
+    Filter,
+    /// One of a few words.
+    Choice(&'static [&'static str]),
+    /// Whole milliseconds, from and to.
+    Milliseconds(u64, u64),
+    /// `true` or `false`.
+    Switch,
+}
+
+/// One setting.
+#[derive(Debug)]
+pub struct Setting {
+    /// Its name in the file.
+    pub key: &'static str,
+    /// What its value must be.
+    pub kind: Kind,
+    /// Its value when nobody sets it.
+    pub default: Option<&'static str>,
+    /// What it does, in a sentence.
+    pub help: &'static str,
+}
+
+const fn setting(
+    key: &'static str,
+    kind: Kind,
+    default: Option<&'static str>,
+    help: &'static str,
+) -> Setting {
+    Setting { key, kind, default, help }
+}
+
+/// All settings, in the order in which `windlass config` shows them.
+pub const SETTINGS: &[Setting] = &[
+    setting(
+        "database",
+        Kind::Database,
+        Some("sqlite:windlass.db"),
+        "Where the server keeps everything: sqlite:FILE or postgres://USER@HOST/NAME.",
+    ),
+    setting(
+        "listen",
+        Kind::Address,
+        Some("127.0.0.1:7070"),
+        "Where the server listens. Beyond loopback only with `keys`.",
+    ),
+    setting("advertise", Kind::Url, None, "The URL by which other nodes reach this one."),
+    setting(
+        "server",
+        Kind::Url,
+        Some("http://127.0.0.1:7070"),
+        "The server that client commands and workers talk to.",
+    ),
+    setting("key", Kind::Secret, None, "The key that client commands and workers send."),
+    setting("keys", Kind::Secrets, None, "The keys that the server accepts."),
+    setting("cluster_key", Kind::Secret, None, "What the nodes of one cluster share."),
+    setting(
+        "log",
+        Kind::Filter,
+        Some("info"),
+        "Which logs are written, such as info or info,windlass=debug.",
+    ),
+    setting(
+        "log_format",
+        Kind::Choice(&["auto", "human", "json"]),
+        Some("auto"),
+        "How logs are written; auto is human on a terminal and JSON otherwise.",
+    ),
+    setting(
+        "shutdown_ms",
+        Kind::Milliseconds(0, 3_600_000),
+        Some("30000"),
+        "How long running work may take to end when the server stops.",
+    ),
+    setting(
+        "poll_ms",
+        Kind::Milliseconds(10, 60_000),
+        Some("1000"),
+        "How often the server looks for work that no wake-up told it of.",
+    ),
+    setting(
+        "unsafe_durability",
+        Kind::Switch,
+        Some("false"),
+        "Unsafe: start on a database that acknowledges what it has not synced to disk. A crash \
+         of the machine then loses acknowledged tasks.",
+    ),
+];
+
+impl Setting {
+    /// The variable that sets it.
+    pub fn variable(&self) -> String {
+        format!("WINDLASS_{}", self.key.to_ascii_uppercase())
+    }
+
+    /// The values of a text that came from a flag or a variable.
+    pub fn split(&self, text: &str) -> Vec<String> {
+        if self.kind != Kind::Secrets {
+            return vec![text.to_owned()];
+        }
+        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        parts.map(str::to_owned).collect()
+    }
+
+    /// What is wrong with a value, and what would be right. Secrets are not repeated.
+    pub fn check(&self, value: &str) -> Result<(), String> {
+        let given = crate::print::safe(value);
+        match self.kind {
+            Kind::Database => {
+                let known = ["sqlite:", "postgres://", "postgresql://"];
+                if known.iter().any(|scheme| value.starts_with(scheme)) {
+                    return Ok(());
+                }
+                // The URL is not repeated: it may hold a password.
+                Err("the database URL must begin with sqlite: or postgres://, for instance \
+                     sqlite:windlass.db or postgres://user@host/database"
+                    .into())
+            }
+            Kind::Address => value.parse::<SocketAddr>().map(|_| ()).map_err(|_| {
+                format!("`{given}` is no address with a port; write for instance 127.0.0.1:7070")
+            }),
+            Kind::Url => check_url(value),
+            Kind::Secret | Kind::Secrets => {
+                if value.is_empty() || !value.chars().all(|c| c.is_ascii_graphic()) {
+                    return Err("a key must be printable ASCII without spaces".into());
+                }
+                if value.len() < 8 {
+                    return Err("a key must have 8 characters at least".into());
+                }
+                Ok(())
+            }
+            Kind::Filter => {
+                crate::logging::parse(value).map(|_| ()).map_err(|told| format!("`{given}` {told}"))
+            }
+            Kind::Choice(known) if known.contains(&value) => Ok(()),
+            Kind::Choice(known) => Err(format!("`{given}` is not one of: {}", known.join(", "))),
+            Kind::Milliseconds(min, max) => match value.parse::<u64>() {
+                Ok(ms) if (min..=max).contains(&ms) => Ok(()),
+                _ => Err(format!(
+                    "`{given}` is no number of milliseconds from {min} to {max}; write for \
+                     instance {}",
+                    self.default.unwrap_or("1000")
+                )),
+            },
+            Kind::Switch if ["true", "false"].contains(&value) => Ok(()),
+            Kind::Switch => Err(format!("`{given}` is neither true nor false")),
+        }
+    }
+
+    /// The values as they may be shown.
+    pub fn shown(&self, values: &[String]) -> Option<String> {
+        let first = values.first()?;
+        Some(match self.kind {
+            Kind::Secret => "***".into(),
+            Kind::Secrets if values.len() == 1 => "*** (1 key)".into(),
+            Kind::Secrets => format!("*** ({} keys)", values.len()),
+            Kind::Database | Kind::Url => masked(first),
+            _ => first.clone(),
+        })
+    }
+}
+
+fn check_url(value: &str) -> Result<(), String> {
+    let wrong = |what: &str| {
+        let shown = masked(&crate::print::safe(value));
+        Err(format!("`{shown}` {what}; write for instance http://127.0.0.1:7070"))
+    };
+    match reqwest::Url::parse(value) {
+        Ok(url) if !["http", "https"].contains(&url.scheme()) => {
+            wrong("is not http:// or https://")
+        }
+        Ok(url) if !url.username().is_empty() || url.password().is_some() => {
+            wrong("holds a user or a password; give the key by WINDLASS_KEY")
+        }
+        Ok(url) if url.query().is_some() || url.fragment().is_some() => {
+            wrong("must end after its path")
+        }
+        Ok(_) => Ok(()),
+        Err(error) => wrong(&format!("is no URL ({error})")),
+    }
+}
+
+/// A URL without its password, in the authority or in the query.
+pub fn masked(url: &str) -> String {
+    let mut out = url.to_owned();
+    if let Some((scheme, rest)) = url.split_once("://") {
+        let end = rest.find(['?', '#']).unwrap_or(rest.len());
+        // A password may hold an `@`, or even a `/`: everything up to the last `@` is hidden.
+        let at = rest[..end].rfind('@');
+        if let Some(at) = at
+            && let Some((user, _)) = rest[..at].split_once(':')
+        {
+            out = format!("{scheme}://{user}:***{}", &rest[at..]);
+        }
+    }
+    for name in ["password=", "sslpassword="] {
+        if let Some(start) = out.find(name).map(|at| at + name.len()) {
+            let end = out[start..].find('&').map_or(out.len(), |length| start + length);
+            out.replace_range(start..end, "***");
+        }
+    }
+    out
+}
+
+/// The known name that is nearest to a misspelt one, if one is near.
+pub fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let given = given.to_ascii_lowercase();
+    let distances = known.map(|name| (distance(&given, &name.to_ascii_lowercase()), name));
+    let (distance, name) = distances.min()?;
+    (distance <= 1 + given.chars().count() / 4).then_some(name)
+}
+
+/// How many characters must be added, removed or changed (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, c) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, other) in b.iter().enumerate() {
+            let changed = diagonal + usize::from(c != *other);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}

@@ -1,0 +1,259 @@
+//! The command worker: claims tasks over HTTP and runs a child process for each.
+//!
+//! Invariant: every lease that the server has given to this worker is named by its heartbeats
+//! until its end has been answered, and is then never named again. So a cancelled or lost task is
+//! noticed, and a result survives a restart of the server.
+//! Absent: rules. Whether a failure is retried is the server's decision.
+
+pub mod assignment;
+pub mod child;
+mod environment;
+mod finish;
+mod heartbeat;
+mod hold;
+pub mod outcome;
+mod session;
+
+use crate::client::{Call, Client, Error, Patience};
+use assignment::Assignment;
+use child::{Recipe, Stop};
+use hold::Hold;
+use outcome::Outcome;
+use serde_json::json;
+use session::Sessions;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+
+/// How long a claim waits at the server for work.
+const CLAIM_WAIT: Duration = Duration::from_secs(20);
+/// How long the end of everything may take once the children are dead.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// What a worker does.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What people call it.
+    pub name: String,
+    /// Where it takes work from.
+    pub queues: Vec<String>,
+    /// Which kinds of work; empty means every kind.
+    pub kinds: Vec<String>,
+    /// How many tasks at once.
+    pub slots: usize,
+    /// How long its leases last; the server's default if it says nothing.
+    pub lease_ms: Option<u64>,
+    /// How children are run.
+    pub recipe: Recipe,
+    /// Which variables children may see.
+    pub env_pass: Vec<String>,
+    /// How long children may take to end on a signal.
+    pub grace: Duration,
+}
+
+/// What the parts of a worker share.
+struct Shared {
+    client: Client,
+    options: Options,
+    sessions: Sessions,
+    hold: Hold,
+    finished: mpsc::Sender<finish::Item>,
+    /// Whether no new work is taken.
+    draining: watch::Sender<bool>,
+}
+
+impl Shared {
+    fn is_draining(&self) -> bool {
+        *self.draining.borrow()
+    }
+
+    async fn drained(&self) {
+        let mut draining = self.draining.subscribe();
+        // The sender lives in `self`, so this ends only when draining begins.
+        let _ = draining.wait_for(|draining| *draining).await;
+    }
+}
+
+/// Works until a signal ends it, or the server refuses it for good.
+pub async fn run(client: Client, options: Options) -> Result<(), Error> {
+    // Listen to signals before anything is claimed: one that comes early must not be lost.
+    let mut signals = Signals::new();
+    let (finished, items) = mpsc::channel(options.slots.max(1));
+    let shared = Arc::new(Shared {
+        sessions: Sessions::default(),
+        hold: Hold::default(),
+        finished,
+        draining: watch::Sender::new(false),
+        client,
+        options,
+    });
+    let finisher = tokio::spawn(finish::run(shared.clone(), items));
+    let beater = tokio::spawn(heartbeat::run(shared.clone()));
+    let mut claimer = tokio::spawn(claim_until_drained(shared.clone()));
+    let mut refused = None;
+    tokio::select! {
+        number = signals.next() => tracing::info!(signal = number, "stopping"),
+        ended = &mut claimer => refused = ended.ok().and_then(Result::err),
+    }
+    let _ = shared.draining.send(true);
+    let close = close(&shared);
+    tokio::select! {
+        () = close => {}
+        number = signals.next() => {
+            shared.hold.kill_all();
+            tracing::warn!(signal = number, "ending at once");
+            std::process::exit(128 + number);
+        }
+    }
+    claimer.abort();
+    beater.abort();
+    finisher.abort();
+    refused.map_or(Ok(()), Err)
+}
+
+/// Lets running children end, kills those that do not, and gives everything back.
+async fn close(shared: &Arc<Shared>) {
+    let held = shared.hold.len();
+    if held > 0 {
+        let grace_ms =
+            crate::print::span(i64::try_from(shared.options.grace.as_millis()).unwrap_or(i64::MAX));
+        tracing::info!(held, "waiting up to {grace_ms} for running tasks; signal again to end now");
+    }
+    if tokio::time::timeout(shared.options.grace, shared.hold.emptied()).await.is_err() {
+        tracing::warn!(held = shared.hold.len(), "ending tasks that took too long");
+        shared.hold.stop_all(Stop::Release);
+        let limit = child::KILL_AFTER + FAREWELL;
+        let _ = tokio::time::timeout(limit, shared.hold.emptied()).await;
+    }
+    if let Some(session) = shared.sessions.current() {
+        let call = Call::delete(format!("/v1/sessions/{}", session.id));
+        let farewell = shared.client.call(&call, Patience::SHORT);
+        match tokio::time::timeout(FAREWELL, farewell).await {
+            Ok(Ok(_)) => tracing::info!(session = session.id, "closed the session"),
+            Ok(Err(error)) => tracing::warn!(%error, "the session was not closed; it will expire"),
+            Err(_) => tracing::warn!("the session was not closed in time; it will expire"),
+        }
+    }
+}
+
+/// Claims as long as there are free slots. Ends when draining begins or the server says no.
+async fn claim_until_drained(shared: Arc<Shared>) -> Result<(), Error> {
+    while !shared.is_draining() {
+        let freed = shared.hold.changed();
+        let session = tokio::select! {
+            session = shared.sessions.get(&shared) => session?,
+            () = shared.drained() => return Ok(()),
+        };
+        let free = session.slots.saturating_sub(shared.hold.len());
+        if free == 0 {
+            tokio::select! {
+                () = freed => {}
+                () = shared.drained() => {}
+            }
+            continue;
+        }
+        let body = json!({
+            "max": free,
+            "wait_ms": u64::try_from(CLAIM_WAIT.as_millis()).unwrap_or(0),
+            "start": true,
+            "claim_id": uuid::Uuid::now_v7(),
+        });
+        // The same claim again returns what it already gave, so an answer that was lost on the
+        // way strands nothing.
+        let path = format!("/v1/sessions/{}/claim", session.id);
+        let call = Call::post(path, body).patient(CLAIM_WAIT);
+        let answer = tokio::select! {
+            answer = shared.client.call(&call, Patience::ENDLESS) => answer,
+            // What the server has given meanwhile comes back by a heartbeat, or by the close.
+            () = shared.drained() => return Ok(()),
+        };
+        match answer {
+            Ok(answer) => {
+                for assignment in Assignment::read_all(&answer.body["assignments"]) {
+                    begin(&shared, assignment).await;
+                }
+            }
+            Err(error) if session::is_gone(&error) => shared.sessions.forget(&session.id),
+            Err(error) => {
+                tracing::error!(%error, "the server refuses to give work");
+                return Err(error);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs an assignment, or gives it back when there is no room for it. One that is known already
+/// is left alone: a claim's answer and a heartbeat may both name it.
+async fn begin(shared: &Arc<Shared>, assignment: Assignment) {
+    let (task_id, lease_id) = (assignment.task_id.clone(), assignment.lease_id.clone());
+    let room = if shared.is_draining() { 0 } else { shared.options.slots };
+    match shared.hold.take(&task_id, &lease_id, room) {
+        hold::Taken::Known => {}
+        hold::Taken::NoRoom => {
+            tracing::info!(task_id, "giving back a task for which there is no slot");
+            finish::send(shared, &task_id, &lease_id, Outcome::Release).await;
+        }
+        hold::Taken::Slot(stop) => {
+            let shared = shared.clone();
+            tokio::spawn(async move { work(&shared, assignment, stop).await });
+        }
+    }
+}
+
+async fn work(shared: &Arc<Shared>, assignment: Assignment, stop: watch::Receiver<Option<Stop>>) {
+    let begun = std::time::Instant::now();
+    let Assignment { task_id, lease_id, attempt, .. } = &assignment;
+    let correlation_id = assignment.task["correlation_id"].as_str().unwrap_or_default();
+    tracing::info!(task_id, attempt, correlation_id, "started");
+    let options = &shared.options;
+    let environment = environment::of(
+        &assignment,
+        shared.client.server(),
+        &options.env_pass,
+        std::env::vars_os(),
+    );
+    let note = |group| shared.hold.set_group(lease_id, group);
+    let outcome = child::run(&options.recipe, &assignment, environment, stop, note).await;
+    let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    match &outcome {
+        Outcome::Complete(_) => tracing::info!(task_id, correlation_id, took_ms, "completed"),
+        Outcome::Fail { error, .. } => {
+            let code = error["code"].as_str().unwrap_or_default();
+            let message = error["message"].as_str().unwrap_or_default();
+            tracing::warn!(task_id, correlation_id, took_ms, code, "failed: {message}");
+        }
+        Outcome::Release => tracing::info!(task_id, correlation_id, took_ms, "given back"),
+        Outcome::Dropped => tracing::info!(task_id, correlation_id, took_ms, "dropped"),
+    }
+    finish::send(shared, task_id, lease_id, outcome).await;
+}
+
+/// The signals that end a worker.
+struct Signals {
+    kinds: Vec<(i32, tokio::signal::unix::Signal)>,
+}
+
+impl Signals {
+    fn new() -> Signals {
+        let kinds = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()];
+        let listen = |kind: SignalKind| Some((kind.as_raw_value(), signal(kind).ok()?));
+        Signals { kinds: kinds.into_iter().filter_map(listen).collect() }
+    }
+
+    async fn next(&mut self) -> i32 {
+        let each = self.kinds.iter_mut().map(|(number, signal)| {
+            let number = *number;
+            Box::pin(async move {
+                signal.recv().await;
+                number
+            })
+        });
+        let each: Vec<_> = each.collect();
+        if each.is_empty() {
+            return std::future::pending().await;
+        }
+        futures_util::future::select_all(each).await.0
+    }
+}

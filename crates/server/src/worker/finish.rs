@@ -1,0 +1,152 @@
+//! Telling the server how attempts ended, many in one call, until it has answered.
+//!
+//! Invariant: a result is not forgotten before the server has taken it or refused it for good. The
+//! call may be repeated: the same lease with the same content is answered like the first time.
+
+use super::Shared;
+use super::outcome::{INVALID_OUTPUT, Outcome};
+use super::session;
+use crate::client::{Call, Error, Patience};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// The most items in one call.
+const MAX_ITEMS: usize = 100;
+/// About how many bytes one call may have; the server takes 8 MiB.
+const MAX_BYTES: usize = 4 * 1024 * 1024;
+
+/// The end of one attempt.
+pub struct Item {
+    task_id: String,
+    lease_id: String,
+    body: Value,
+    bytes: usize,
+}
+
+/// Hands over the end of an attempt. A dropped one ends here: nobody wants to hear of it.
+pub async fn send(shared: &Shared, task_id: &str, lease_id: &str, outcome: Outcome) {
+    let Some(body) = outcome.item(task_id, lease_id) else {
+        shared.hold.end(lease_id);
+        return;
+    };
+    let bytes = body.to_string().len();
+    let (task_id, lease_id) = (task_id.to_owned(), lease_id.to_owned());
+    // The receiver lives as long as the worker.
+    let _ = shared.finished.send(Item { task_id, lease_id, body, bytes }).await;
+}
+
+/// Sends what comes, as many at once as are there.
+pub async fn run(shared: Arc<Shared>, mut items: mpsc::Receiver<Item>) {
+    let mut next = None;
+    loop {
+        let first = match next.take() {
+            Some(item) => item,
+            None => match items.recv().await {
+                Some(item) => item,
+                None => return,
+            },
+        };
+        let mut bytes = first.bytes;
+        let mut batch = vec![first];
+        while batch.len() < MAX_ITEMS {
+            let Ok(item) = items.try_recv() else { break };
+            if bytes + item.bytes > MAX_BYTES {
+                next = Some(item);
+                break;
+            }
+            bytes += item.bytes;
+            batch.push(item);
+        }
+        deliver(&shared, batch).await;
+    }
+}
+
+/// Delivers a batch. If the server refuses it as a whole, each item is sent alone, so that one
+/// bad item does not cost the others their results.
+async fn deliver(shared: &Arc<Shared>, batch: Vec<Item>) {
+    match call(shared, &batch).await {
+        Ok(results) => settle(shared, batch, &results).await,
+        Err(error) if batch.len() == 1 => {
+            for item in batch {
+                refused(shared, item, error.code().unwrap_or("refused"), &error.to_string()).await;
+            }
+        }
+        Err(_) => {
+            for item in batch {
+                Box::pin(deliver(shared, vec![item])).await;
+            }
+        }
+    }
+}
+
+async fn settle(shared: &Arc<Shared>, batch: Vec<Item>, results: &[Value]) {
+    for (i, item) in batch.into_iter().enumerate() {
+        let error = results.get(i).and_then(|result| result.get("error"));
+        match error.filter(|error| !error.is_null()) {
+            None => shared.hold.end(&item.lease_id),
+            Some(error) => {
+                let code = error["code"].as_str().unwrap_or("refused");
+                let detail = error["detail"].as_str().unwrap_or_default();
+                refused(shared, item, code, detail).await;
+            }
+        }
+    }
+}
+
+/// The server will not have this end. A result that breaks a rule becomes a failure that says
+/// so; anything else is over.
+async fn refused(shared: &Arc<Shared>, item: Item, refusal: &str, detail: &str) {
+    let Item { task_id, lease_id, body, .. } = item;
+    let is_rule = ["validation_failed", "invalid_json", "payload_too_large", "data"];
+    if is_rule.contains(&refusal) && body["outcome"] != "release" && body["error"].is_null() {
+        let message = format!("the server refused the result: {detail}");
+        let outcome = Outcome::fail(INVALID_OUTPUT, message, &[], json!({ "refused": refusal }));
+        tracing::warn!(task_id, refusal, "the result was refused: {detail}");
+        if let Some(body) = outcome.item(&task_id, &lease_id) {
+            let again = Item { task_id, lease_id, bytes: 0, body };
+            Box::pin(deliver(shared, vec![again])).await;
+            return;
+        }
+    }
+    tracing::warn!(task_id, refusal, "the outcome was not taken: {detail}");
+    shared.hold.end(&lease_id);
+}
+
+/// Calls until there is an answer that is not temporary.
+async fn call(shared: &Arc<Shared>, batch: &[Item]) -> Result<Vec<Value>, Error> {
+    let items: Vec<&Value> = batch.iter().map(|item| &item.body).collect();
+    let body = json!({ "items": items });
+    let mut tried = 0;
+    loop {
+        let session = shared.sessions.get(shared).await?;
+        let call = Call::post(format!("/v1/sessions/{}/finish", session.id), body.clone());
+        let error = match shared.client.try_call(&call).await {
+            Ok(answer) => {
+                return Ok(answer.body["results"].as_array().cloned().unwrap_or_default());
+            }
+            Err(error) => error,
+        };
+        tried += 1;
+        if session::is_gone(&error) {
+            shared.sessions.forget(&session.id);
+        } else if !is_worth_repeating(&error) {
+            return Err(error);
+        }
+        if tried == 1 {
+            tracing::warn!(%error, "results were not taken; trying again until they are");
+        }
+        let pause = Patience::ENDLESS.pause(tried, error.retry_after());
+        tokio::time::sleep(pause.unwrap_or(Duration::from_secs(1))).await;
+    }
+}
+
+/// A result is worth more patience than a request: every trouble on the server's side may pass,
+/// and so may a full disk and a key that is being changed.
+fn is_worth_repeating(error: &Error) -> bool {
+    match error.status() {
+        None => true,
+        Some(status) => status >= 500 || [401, 403, 408, 429].contains(&status),
+    }
+}

@@ -1,0 +1,170 @@
+//! What a worker holds: leases, their children, and how to stop them.
+//!
+//! Invariant: a lease is held once. One that has ended is remembered for a while, so that an old
+//! answer that still names it does not start it again.
+
+use super::child::Stop;
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Notify, watch};
+
+/// How many ended leases are remembered.
+const REMEMBERED: usize = 4_096;
+
+struct Held {
+    task_id: String,
+    stop: watch::Sender<Option<Stop>>,
+    group: Option<Pid>,
+}
+
+#[derive(Default)]
+struct State {
+    held: HashMap<String, Held>,
+    ended: VecDeque<String>,
+}
+
+/// All leases of a worker.
+#[derive(Default)]
+pub struct Hold {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+/// What became of an attempt to take a lease.
+pub enum Taken {
+    /// It runs until this says otherwise.
+    Slot(watch::Receiver<Option<Stop>>),
+    /// It is held already, or has ended.
+    Known,
+    /// All slots are taken. It is held until it has been given back.
+    NoRoom,
+}
+
+impl Hold {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a lease if there is room for it.
+    pub fn take(&self, task_id: &str, lease_id: &str, slots: usize) -> Taken {
+        let mut state = self.state();
+        if state.held.contains_key(lease_id) || state.ended.iter().any(|ended| ended == lease_id) {
+            return Taken::Known;
+        }
+        let has_room = state.held.len() < slots;
+        let (stop, stopped) = watch::channel(None);
+        let held = Held { task_id: task_id.to_owned(), stop, group: None };
+        state.held.insert(lease_id.to_owned(), held);
+        if has_room { Taken::Slot(stopped) } else { Taken::NoRoom }
+    }
+
+    /// Notes the process group that works under a lease.
+    pub fn set_group(&self, lease_id: &str, group: Pid) {
+        if let Some(held) = self.state().held.get_mut(lease_id) {
+            held.group = Some(group);
+        }
+    }
+
+    /// The lease has ended.
+    pub fn end(&self, lease_id: &str) {
+        let mut state = self.state();
+        if state.held.remove(lease_id).is_some() {
+            state.ended.push_back(lease_id.to_owned());
+            if state.ended.len() > REMEMBERED {
+                state.ended.pop_front();
+            }
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Every lease with its task.
+    pub fn leases(&self) -> Vec<(String, String)> {
+        let state = self.state();
+        state.held.iter().map(|(lease, held)| (held.task_id.clone(), lease.clone())).collect()
+    }
+
+    /// How many leases are held.
+    pub fn len(&self) -> usize {
+        self.state().held.len()
+    }
+
+    /// Stops the child of one lease. The first reason stands.
+    pub fn stop(&self, lease_id: &str, why: Stop) {
+        if let Some(held) = self.state().held.get(lease_id) {
+            held.stop.send_if_modified(|stop| stop.is_none() && stop.replace(why).is_none());
+        }
+    }
+
+    /// Stops every child.
+    pub fn stop_all(&self, why: Stop) {
+        for (_, lease_id) in self.leases() {
+            self.stop(&lease_id, why);
+        }
+    }
+
+    /// Kills every group, because this process ends now.
+    pub fn kill_all(&self) {
+        for held in self.state().held.values() {
+            if let Some(group) = held.group {
+                let _ = kill_process_group(group, Signal::KILL);
+            }
+        }
+    }
+
+    /// Resolves when a lease ends after this call.
+    pub fn changed(&self) -> tokio::sync::futures::Notified<'_> {
+        self.changed.notified()
+    }
+
+    /// Resolves when nothing is held.
+    pub async fn emptied(&self) {
+        loop {
+            let changed = self.changed();
+            tokio::pin!(changed);
+            // Registered before the look, so that an end between the two is not missed.
+            changed.as_mut().enable();
+            if self.len() == 0 {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_held_once_also_after_its_end() {
+        let hold = Hold::default();
+        assert!(matches!(hold.take("t", "a", 1), Taken::Slot(_)));
+        assert!(matches!(hold.take("t", "a", 1), Taken::Known));
+        assert!(matches!(hold.take("u", "b", 1), Taken::NoRoom));
+        hold.end("a");
+        assert!(matches!(hold.take("t", "a", 9), Taken::Known));
+        assert_eq!(hold.len(), 1);
+    }
+
+    #[test]
+    fn the_first_reason_to_stop_stands() {
+        let hold = Hold::default();
+        let Taken::Slot(stopped) = hold.take("t", "a", 1) else { panic!("no slot") };
+        hold.stop("a", Stop::Drop);
+        hold.stop_all(Stop::Release);
+        assert_eq!(*stopped.borrow(), Some(Stop::Drop));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let hold = Hold::default();
+        for i in 0..REMEMBERED + 10 {
+            let lease = i.to_string();
+            assert!(matches!(hold.take("t", &lease, 1), Taken::Slot(_)));
+            hold.end(&lease);
+        }
+        assert_eq!(hold.state().ended.len(), REMEMBERED);
+    }
+}
