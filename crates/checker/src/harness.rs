@@ -81,11 +81,27 @@ pub fn gather(folder: &Path, dump: Dump) -> std::io::Result<Run> {
     Ok(run)
 }
 
+/// What the processes of a run said when they panicked: nobody may.
+fn panics(folder: &Path) -> std::io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|ending| ending == "output") {
+            let said = String::from_utf8_lossy(&std::fs::read(&path)?).into_owned();
+            let lines = said.lines().filter(|line| line.contains("panicked at"));
+            found.extend(lines.map(|line| format!("{}: {line}", path.display())));
+        }
+    }
+    Ok(found)
+}
+
 /// Prints the summary of a run, and panics with the evidence if it broke a promise.
 pub fn judge(scenario: &str, seed: u64, folder: Folder, dump: Dump) -> (Summary, Run) {
     let run = gather(folder.path(), dump).expect("the run's own logs can be read");
     let summary = Summary::of(&run);
     println!("{scenario}, seed {seed}: {summary}");
+    let panics = panics(folder.path()).expect("the run's own files can be read");
+    assert!(panics.is_empty(), "{scenario}: a process panicked:\n{}", panics.join("\n"));
     let violations = check(&run);
     let shown: Vec<String> = violations.iter().take(10).map(ToString::to_string).collect();
     assert!(

@@ -90,7 +90,8 @@ pub struct Load {
     log: Arc<Log>,
     phase: watch::Sender<Phase>,
     acknowledged: Arc<Mutex<Vec<Uuid>>>,
-    clients: JoinSet<()>,
+    submitters: JoinSet<()>,
+    others: JoinSet<()>,
 }
 
 impl Load {
@@ -99,25 +100,25 @@ impl Load {
         let log = Arc::new(Log::create(&plan.folder.join("clients.log"))?);
         let (phase, _) = watch::channel(Phase::Load);
         let acknowledged = Arc::new(Mutex::new(Vec::new()));
-        let mut clients = JoinSet::new();
+        let (mut submitters, mut others) = (JoinSet::new(), JoinSet::new());
         let seed = Seed::new(plan.seed);
         for n in 0..plan.submitters {
             let name = format!("submitter-{n}");
             let client = Client::new(&name, plan.nodes.clone(), n, Arc::clone(&log));
             let acknowledged = Arc::clone(&acknowledged);
             let submit = submitter::Submitter { client, seed: seed.of(&name), acknowledged };
-            clients.spawn(submit.run(plan.pace, phase.subscribe()));
+            submitters.spawn(submit.run(plan.pace, phase.subscribe()));
         }
         for n in 0..plan.workers {
             let own = plan.worker(&format!("worker-{n}"));
             let path = plan.folder.join(format!("{}.ledger", own.name));
             let ledger = Arc::new(Ledger::create(&path, &own.name)?);
-            clients.spawn(work(own, Arc::clone(&log), ledger, phase.subscribe()));
+            others.spawn(work(own, Arc::clone(&log), ledger, phase.subscribe()));
         }
         let client = Client::new("reader", plan.nodes.clone(), 0, Arc::clone(&log));
         let ids = Arc::clone(&acknowledged);
-        clients.spawn(reader::look_around(client, seed.of("reader"), ids, phase.subscribe()));
-        Ok(Load { plan, log, phase, acknowledged, clients })
+        others.spawn(reader::look_around(client, seed.of("reader"), ids, phase.subscribe()));
+        Ok(Load { plan, log, phase, acknowledged, submitters, others })
     }
 
     /// How many submits were acknowledged so far.
@@ -129,12 +130,16 @@ impl Load {
     /// everybody goes home. Gives the number of tasks that had not ended.
     pub async fn settle(mut self, bound: Duration) -> usize {
         self.phase.send_replace(Phase::Quiet);
+        // Their last submits are still to be acknowledged.
+        while let Some(submitter) = self.submitters.join_next().await {
+            submitter.expect("no client of the load panics");
+        }
         let ids = self.acknowledged.lock().expect("no client panics here").clone();
-        let readers = reader::wait_for_all(&self.plan.nodes, &self.log, ids, bound).await;
+        let left = reader::wait_for_all(&self.plan.nodes, &self.log, ids, bound).await;
         self.phase.send_replace(Phase::Over);
-        while let Some(client) = self.clients.join_next().await {
+        while let Some(client) = self.others.join_next().await {
             client.expect("no client of the load panics");
         }
-        readers
+        left
     }
 }

@@ -9,13 +9,12 @@ async fn a_killed_embedded_server_loses_nothing_that_it_acknowledged() {
     let database = format!("sqlite:{}", scenario.folder.path().join("windlass.db").display());
     let mut server = Server::start(&database, scenario.folder.path()).await;
     let load = scenario.load(scenario.plan(&[&server])).await;
-    let mut kills = 0;
     while scenario.next_fault(1_000, 3_000).await {
+        scenario.note("the server is killed");
         server.kill();
         server.run().await;
-        kills += 1;
+        scenario.note("the server is up again");
     }
     let (summary, _) = scenario.finish(load, &mut [&mut server], &database).await;
-    assert!(kills >= 2, "{kills} kills");
     assert!(summary.takeovers > 0 && summary.unknown_calls > 0, "{summary}");
 }

@@ -31,18 +31,19 @@ async fn a_killed_nodes_tasks_are_taken_over_and_nothing_is_lost() {
             0 => (&mut first, &mut beside[0]),
             _ => (&mut second, &mut beside[1]),
         };
+        scenario.note(&format!("{} is killed", node.url()));
         node.kill();
         worker.kill();
         kills += 1;
         // The other node is alone for a while.
-        scenario.next_fault(500, 1_500).await;
+        scenario.pause(500, 1_500).await;
         node.run().await;
+        scenario.note(&format!("{} is up again", node.url()));
         *worker = worker_beside(&plan, node);
     }
     let nodes = &mut [&mut first, &mut second];
     let (summary, _) = scenario.finish(load, nodes, &database.url()).await;
     drop(beside);
-    assert!(kills >= 2, "{kills} kills");
     assert!(summary.takeovers > 0 && summary.unknown_calls > 0, "{summary}");
     assert!(summary.slowest_takeover_ms <= plan.lease_ms + TAKEOVER_MS, "{summary}");
 }

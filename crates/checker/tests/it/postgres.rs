@@ -13,16 +13,15 @@ async fn nodes_reconnect_to_a_restarted_postgres_and_nothing_is_lost() {
     let mut first = Server::start(&cluster.url(), scenario.folder.path()).await;
     let mut second = Server::start(&cluster.url(), scenario.folder.path()).await;
     let load = scenario.load(scenario.plan(&[&first, &second])).await;
-    let mut restarts = 0;
     while scenario.next_fault(1_500, 3_000).await {
+        scenario.note("PostgreSQL is stopped");
         tokio::task::block_in_place(|| {
             cluster.stop("immediate");
             cluster.run();
         });
-        restarts += 1;
+        scenario.note("PostgreSQL is up again");
     }
     let nodes = &mut [&mut first, &mut second];
     let (summary, _) = scenario.finish(load, nodes, &cluster.url()).await;
-    assert!(restarts >= 2, "{restarts} restarts");
     assert!(summary.takeovers > 0 && summary.unknown_calls > 0, "{summary}");
 }

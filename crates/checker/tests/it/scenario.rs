@@ -1,10 +1,13 @@
 //! What every scenario does the same way: a folder, a seed, a load, and the end.
 
+use std::fs::File;
+use std::io::Write;
 use std::time::{Duration, Instant};
 use windlass_checker::check::Run;
 use windlass_checker::dump::Dump;
 use windlass_checker::harness::{Folder, SETTLE, Server, Summary, judge, load_time};
 use windlass_checker::load::{Load, Plan};
+use windlass_checker::log::now_ms;
 use windlass_checker::seed::Seed;
 
 /// A scenario under way.
@@ -14,13 +17,18 @@ pub struct Scenario {
     pub seed: u64,
     pub chance: Seed,
     end: Instant,
+    faults: usize,
 }
+
+/// A run with fewer would say little.
+const FEWEST_FAULTS: usize = 2;
 
 impl Scenario {
     pub fn new(name: &'static str) -> Scenario {
         let seed = Seed::from_environment();
         let chance = Seed::new(seed).of("fault");
-        Scenario { name, folder: Folder::create(name), seed, chance, end: Instant::now() }
+        let folder = Folder::create(name);
+        Scenario { name, folder, seed, chance, end: Instant::now(), faults: 0 }
     }
 
     pub fn plan(&self, nodes: &[&Server]) -> Plan {
@@ -34,11 +42,27 @@ impl Scenario {
         Load::start(plan).expect("the load starts")
     }
 
-    /// Waits for the next fault; `false` when the load's time is over.
+    /// Notes a fault beside the clients' logs, with the time that they use.
+    pub fn note(&self, what: &str) {
+        let path = self.folder.path().join("faults.output");
+        let file = File::options().create(true).append(true).open(path);
+        let noted = file.and_then(|mut file| writeln!(file, "{} {what}", now_ms()));
+        noted.expect("the folder is writable");
+    }
+
+    /// Waits for the next fault; `false` when the load's time is over. On a slow machine the load
+    /// goes on until there were [`FEWEST_FAULTS`].
     pub async fn next_fault(&mut self, from_ms: u64, to_ms: u64) -> bool {
-        let pause = Duration::from_millis(from_ms + self.chance.below(to_ms - from_ms));
-        tokio::time::sleep(pause.min(self.end.saturating_duration_since(Instant::now()))).await;
-        Instant::now() < self.end
+        self.pause(from_ms, to_ms).await;
+        let is_on = Instant::now() < self.end || self.faults < FEWEST_FAULTS;
+        self.faults += usize::from(is_on);
+        is_on
+    }
+
+    /// Lets a random time pass.
+    pub async fn pause(&mut self, from_ms: u64, to_ms: u64) {
+        let ms = from_ms + self.chance.below(to_ms - from_ms);
+        tokio::time::sleep(Duration::from_millis(ms)).await;
     }
 
     /// The quiet phase, the end of the nodes, the dump, the verdict.
