@@ -16,6 +16,7 @@ pub use summary::Summary;
 use crate::check::{Run, check};
 use crate::dump::Dump;
 use crate::{ledger, log};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -81,6 +82,16 @@ pub fn gather(folder: &Path, dump: Dump) -> std::io::Result<Run> {
     Ok(run)
 }
 
+/// The database as text, for people.
+fn write_dump(dump: &Dump, path: &Path) -> std::io::Result<()> {
+    let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
+    for task in dump.tasks.values() {
+        writeln!(file, "{task}, payload {}", task.payload)?;
+    }
+    dump.history.iter().try_for_each(|row| writeln!(file, "{row}"))?;
+    file.flush()
+}
+
 /// What the processes of a run said when they panicked: nobody may.
 fn panics(folder: &Path) -> std::io::Result<Vec<String>> {
     let mut found = Vec::new();
@@ -98,6 +109,8 @@ fn panics(folder: &Path) -> std::io::Result<Vec<String>> {
 /// Prints the summary of a run, and panics with the evidence if it broke a promise.
 pub fn judge(scenario: &str, seed: u64, folder: Folder, dump: Dump) -> (Summary, Run) {
     let run = gather(folder.path(), dump).expect("the run's own logs can be read");
+    let written = write_dump(&run.dump, &folder.path().join("dump.output"));
+    written.expect("the folder is writable");
     let summary = Summary::of(&run);
     println!("{scenario}, seed {seed}: {summary}");
     let panics = panics(folder.path()).expect("the run's own files can be read");
