@@ -35,7 +35,7 @@ use crate::group::{Bounds, Group};
 use crate::statement::{Dialect, Statement};
 use crate::store::Store;
 use floor::ClaimFloor;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use windlass_domain::state::State;
 use windlass_domain::task::NewTask;
 
@@ -60,7 +60,7 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
 pub struct Tasks {
     store: Store,
     floor: Arc<ClaimFloor>,
-    idle: Arc<OnceLock<Arc<dyn Idle>>>,
+    idle: Arc<OnceLock<Weak<dyn Idle>>>,
     submits: Arc<Group<NewTask, Submitted>>,
     starts: Arc<Group<Start, State>>,
     beats: Arc<Group<Beat, Beaten>>,
@@ -91,8 +91,8 @@ impl Tasks {
 
     /// Lets submits hand their tasks over to those who wait; see [`Idle`]. Said once, by the
     /// engine.
-    pub fn dispatch_to(&self, idle: Arc<dyn Idle>) {
-        let _ = self.idle.set(idle);
+    pub fn dispatch_to(&self, idle: &Arc<dyn Idle>) {
+        let _ = self.idle.set(Arc::downgrade(idle));
     }
 
     /// How often a claim looks below the claim floor; tests choose it.

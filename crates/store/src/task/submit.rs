@@ -12,7 +12,7 @@ use crate::store::{Lane, Store};
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
 use std::collections::{BTreeSet, HashSet};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use uuid::Uuid;
 use windlass_domain::id::TaskId;
 use windlass_domain::json;
@@ -123,15 +123,15 @@ pub(super) fn group(
     store: Store,
     floor: Arc<ClaimFloor>,
     bounds: Bounds,
-    idle: Arc<OnceLock<Arc<dyn Idle>>>,
+    idle: Arc<OnceLock<Weak<dyn Idle>>>,
 ) -> Group<NewTask, Submitted> {
     let weigh = |task: &NewTask| task.payload.len() + 512;
     Group::new("submit", bounds, weigh, move |tasks: Vec<NewTask>| {
         let (store, floor, idle) = (store.clone(), Arc::clone(&floor), Arc::clone(&idle));
         async move {
             let tasks = Arc::new(tasks);
-            let eager = match idle.get() {
-                Some(idle) => eager::submit(&store, &floor, &tasks, &**idle).await,
+            let eager = match idle.get().and_then(Weak::upgrade) {
+                Some(idle) => eager::submit(&store, &floor, &tasks, &*idle).await,
                 None => None,
             };
             let outcomes = match eager {

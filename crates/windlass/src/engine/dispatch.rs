@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 use windlass_domain::id::{ChangeId, ClaimId};
 use windlass_domain::profile::Profile;
-use windlass_store::error::Result;
+use windlass_store::error::{Error, Result};
 use windlass_store::task::{Assignment, Claim, Finish, Finishing, Idle, Tasks};
 
 use super::shutdown::Phase;
@@ -54,7 +54,32 @@ struct Waiting {
 
 enum Woken {
     Look,
-    Given(Vec<Assignment>),
+    Given(Handover),
+}
+
+/// Tasks on their way to a caller. If the caller goes away before it accepts them, they go back at
+/// once instead of waiting for their leases to run out.
+struct Handover {
+    tasks: Tasks,
+    claim: Claim,
+    assignments: Vec<Assignment>,
+}
+
+impl Handover {
+    fn accept(mut self) -> Vec<Assignment> {
+        std::mem::take(&mut self.assignments)
+    }
+}
+
+impl Drop for Handover {
+    fn drop(&mut self) {
+        let assignments = std::mem::take(&mut self.assignments);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if !assignments.is_empty() {
+            let (tasks, claim) = (self.tasks.clone(), self.claim.clone());
+            runtime.spawn(async move { give_back(&tasks, &claim, assignments).await });
+        }
+    }
 }
 
 /// A claim's stake in its queues.
@@ -152,7 +177,7 @@ impl Dispatcher {
         let interest = self.interest(&claim.queues);
         loop {
             let seen = interest.wakes();
-            let taken = self.tasks.claim(claim.clone()).await?;
+            let taken = self.take(&claim).await?;
             if taken.len() >= claim.max {
                 // There may be more than one claim can take.
                 let mut state = self.lock();
@@ -164,11 +189,29 @@ impl Dispatcher {
             let Some((place, woken)) = self.enter(&claim, seen) else { continue };
             match self.wait(place, woken, until, &mut phase).await {
                 Some(Woken::Look) => {}
-                Some(Woken::Given(given)) if given.is_empty() => {}
-                Some(Woken::Given(given)) => return Ok(given),
+                Some(Woken::Given(given)) => match given.accept() {
+                    given if given.is_empty() => {}
+                    given => return Ok(given),
+                },
                 None => return Ok(Vec::new()),
             }
         }
+    }
+
+    /// Asks the database. On a task of its own: a caller that goes away meanwhile must not leave
+    /// behind what it never saw.
+    async fn take(&self, claim: &Claim) -> Result<Vec<Assignment>> {
+        let (answer, answered) = oneshot::channel();
+        let (tasks, claim) = (self.tasks.clone(), claim.clone());
+        tokio::spawn(async move {
+            let taken = tasks.claim(claim.clone()).await;
+            let _ = answer.send(taken.map(|assignments| Handover { tasks, claim, assignments }));
+        });
+        let taken = answered.await.unwrap_or_else(|_| {
+            let detail = "a claim ended without an answer".into();
+            Err(Error::Internal { operation: "claim".into(), detail })
+        });
+        taken.map(Handover::accept)
     }
 
     fn interest<'a>(&'a self, queues: &'a [String]) -> Interest<'a> {
@@ -214,21 +257,24 @@ impl Dispatcher {
         // A submit has taken this claim along, or somebody just woke it: the answer is on its way.
         woken.await.ok()
     }
+}
 
-    /// The one who waited is gone; what it was given must not wait for its lease to run out.
-    fn give_back(&self, claim: &Claim, assignments: Vec<Assignment>) {
-        let items: Vec<Finish> = (assignments.into_iter())
-            .map(|assignment| Finish {
-                task: assignment.task.id,
-                lease: assignment.lease_id,
-                how: Finishing::Release,
-                actor: claim.session.clone(),
-                reason: Some("the worker stopped waiting".into()),
-                change: ChangeId(Uuid::now_v7()),
-            })
-            .collect();
-        let tasks = self.tasks.clone();
-        tokio::spawn(async move { tasks.finish(items).await });
+/// The one who waited is gone; what it was given must not wait for its lease to run out.
+async fn give_back(tasks: &Tasks, claim: &Claim, assignments: Vec<Assignment>) {
+    let items: Vec<Finish> = (assignments.into_iter())
+        .map(|assignment| Finish {
+            task: assignment.task.id,
+            lease: assignment.lease_id,
+            how: Finishing::Release,
+            actor: claim.session.clone(),
+            reason: Some("the worker stopped waiting".into()),
+            change: ChangeId(Uuid::now_v7()),
+        })
+        .collect();
+    for outcome in tasks.finish(items).await {
+        if let Err(error) = outcome {
+            tracing::warn!(%error, "a task was not given back; its lease decides");
+        }
     }
 }
 
@@ -262,10 +308,7 @@ impl Idle for Dispatcher {
             queue.handed_over += assignments.len();
         }
         drop(state);
-        if let Err(Woken::Given(assignments)) = woken.send(Woken::Given(assignments))
-            && !assignments.is_empty()
-        {
-            self.give_back(claim, assignments);
-        }
+        let (tasks, claim) = (self.tasks.clone(), claim.clone());
+        let _ = woken.send(Woken::Given(Handover { tasks, claim, assignments }));
     }
 }

@@ -35,13 +35,13 @@ pub struct Entry {
 pub(super) struct Log {
     entries: broadcast::Sender<Arc<Entry>>,
     followers: Arc<AtomicUsize>,
-    look: Notify,
+    look: Arc<Notify>,
 }
 
 impl Log {
     pub(super) fn new(entries: usize) -> Log {
         let (entries, _) = broadcast::channel(entries.max(16));
-        Log { entries, followers: Arc::default(), look: Notify::new() }
+        Log { entries, followers: Arc::default(), look: Arc::new(Notify::new()) }
     }
 
     /// There may be something new.
@@ -155,24 +155,31 @@ impl Engine {
     pub(super) fn spawn_log(&self) {
         let weak = Arc::downgrade(&self.inner);
         let poll = self.inner.options.poll;
+        let look = Arc::clone(&self.inner.log.look);
+        let mut phase = self.inner.phase.subscribe();
         tokio::spawn(async move {
             let mut tail = Tail { at: None, idle_looks: 0 };
             loop {
+                // It holds the engine only while it reads.
                 let Some(inner) = weak.upgrade() else { return };
-                if *inner.phase.borrow() == Phase::Stopped {
-                    return;
-                }
                 let pause = tail.round(&inner, poll).await;
+                drop(inner);
                 tokio::select! {
-                    () = inner.log.look.notified(), if pause > PAUSE => {
+                    () = look.notified(), if pause > PAUSE => {
                         tail.idle_looks = 0;
                         tokio::time::sleep(PAUSE).await;
                     }
                     () = tokio::time::sleep(pause) => {}
+                    () = stopped(&mut phase) => return,
                 }
             }
         });
     }
+}
+
+/// The engine has stopped, or nobody has it any more.
+async fn stopped(phase: &mut tokio::sync::watch::Receiver<Phase>) {
+    let _ = phase.wait_for(|phase| *phase == Phase::Stopped).await;
 }
 
 struct Tail {

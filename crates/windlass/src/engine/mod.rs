@@ -96,7 +96,7 @@ impl Engine {
         let sessions = Sessions::new(store.clone());
         let dispatcher = Arc::new(Dispatcher::new(tasks.clone()));
         if options.eager {
-            tasks.dispatch_to(Arc::clone(&dispatcher) as _);
+            tasks.dispatch_to(&(Arc::clone(&dispatcher) as _));
         }
         let renewals = session::renewals(sessions.clone(), Bounds::default());
         let inner = Arc::new(Inner {

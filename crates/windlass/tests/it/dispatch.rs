@@ -1,0 +1,186 @@
+//! How tasks find workers.
+
+use crate::world::{
+    PATIENCE, World, claim, complete, conformance, eventually, register, story, submit,
+    without_polling,
+};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use windlass::Options;
+use windlass::domain::state::State;
+use windlass::store::statement::Dialect;
+use windlass::worker::WorkerOptions;
+
+conformance!(
+    a_waiting_claim_gets_a_new_task_without_polling,
+    a_task_is_handed_over_in_the_transaction_that_submits_it,
+    the_oldest_task_is_handed_over_first,
+    without_eager_dispatch_a_waiting_claim_is_woken_all_the_same,
+    many_submits_and_many_workers_do_every_task_once,
+    a_task_given_to_nobody_goes_back_at_once,
+    a_claim_without_work_ends_with_its_time,
+    a_bulk_submit_wakes_everybody_who_is_needed,
+);
+
+async fn a_waiting_claim_gets_a_new_task_without_polling(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let session = register(&engine, "q", 1, 60_000).await;
+    let waiting = engine.clone();
+    let got = tokio::spawn(async move { waiting.claim(session, claim(1, PATIENCE)).await });
+    eventually("it waits", || async { engine.idle_workers() == 1 }).await;
+    let id = submit(&engine, "q", |_| {}).await;
+    let got = got.await.unwrap().unwrap();
+    assert_eq!(got[0].task.id, id);
+    assert_eq!(story(&engine, id).await, ["submit pending", "claim running"]);
+}
+
+async fn a_task_is_handed_over_in_the_transaction_that_submits_it(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let session = register(&engine, "q", 1, 60_000).await;
+    let waiting = engine.clone();
+    let got = tokio::spawn(async move { waiting.claim(session, claim(1, PATIENCE)).await });
+    eventually("it waits", || async { engine.idle_workers() == 1 }).await;
+    let before = engine.tasks().head().await.unwrap();
+    let id = submit(&engine, "q", |_| {}).await;
+    got.await.unwrap().unwrap();
+    // On PostgreSQL one transaction has one number; on SQLite there is no number, but the answer
+    // of the submit came after the claim.
+    eventually("both are in the log", || async {
+        engine.tasks().tail(before, 10).await.unwrap().len() == 2
+    })
+    .await;
+    let log = engine.tasks().tail(before, 10).await.unwrap();
+    assert_eq!(log[0].0.transaction, log[1].0.transaction);
+    assert!(log.iter().all(|(_, history)| history.task_id == id));
+}
+
+async fn the_oldest_task_is_handed_over_first(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let session = register(&engine, "q", 1, 60_000).await;
+    let waiting = engine.clone();
+    let got = tokio::spawn(async move { waiting.claim(session, claim(1, PATIENCE)).await });
+    eventually("it waits", || async { engine.idle_workers() == 1 }).await;
+    // Behind the engine's back, so that nobody is woken.
+    let older = {
+        use windlass::domain::{id::TaskId, request::SubmitRequest, validate};
+        let request = SubmitRequest { queue: Some("q".into()), ..SubmitRequest::default() };
+        let id = TaskId(uuid::Uuid::now_v7());
+        let task = validate::new_task(&request, id, "", "tester").unwrap();
+        let tasks = windlass::store::task::Tasks::new(engine.store().clone());
+        tasks.submit(vec![task]).await.pop().unwrap().unwrap().id
+    };
+    let newer = submit(&engine, "q", |_| {}).await;
+    assert_eq!(got.await.unwrap().unwrap()[0].task.id, older);
+    assert_eq!(story(&engine, newer).await, ["submit pending"]);
+}
+
+async fn without_eager_dispatch_a_waiting_claim_is_woken_all_the_same(dialect: Dialect) {
+    let options = Options { eager: false, ..without_polling() };
+    let World { engine, place: _place } = World::with(dialect, options).await;
+    let session = register(&engine, "q", 1, 60_000).await;
+    let waiting = engine.clone();
+    let got = tokio::spawn(async move { waiting.claim(session, claim(1, PATIENCE)).await });
+    eventually("it waits", || async { engine.idle_workers() == 1 }).await;
+    let id = submit(&engine, "q", |_| {}).await;
+    assert_eq!(got.await.unwrap().unwrap()[0].task.id, id);
+}
+
+async fn many_submits_and_many_workers_do_every_task_once(dialect: Dialect) {
+    const TASKS: usize = 400;
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let done = Arc::new(AtomicUsize::new(0));
+    let mut workers = Vec::new();
+    for _ in 0..8 {
+        let done = Arc::clone(&done);
+        let worker = engine.work(WorkerOptions::queue("w", "q", 4), move |_| {
+            let done = Arc::clone(&done);
+            async move {
+                done.fetch_add(1, Ordering::SeqCst);
+                Ok(serde_json::Value::Null)
+            }
+        });
+        workers.push(worker.await.unwrap());
+    }
+    let mut submits = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let engine = engine.clone();
+        submits.spawn(async move {
+            let mut ids = Vec::new();
+            for _ in 0..TASKS / 20 {
+                ids.push(submit(&engine, "q", |_| {}).await);
+            }
+            ids
+        });
+    }
+    let ids: HashSet<_> = submits.join_all().await.into_iter().flatten().collect();
+    assert_eq!(ids.len(), TASKS);
+    for id in ids {
+        let waited = engine.wait_for(id, PATIENCE).await.unwrap();
+        assert_eq!(waited.task.status, State::Completed, "{id}");
+        assert_eq!(waited.task.attempt, 1);
+    }
+    assert_eq!(done.load(Ordering::SeqCst), TASKS);
+    for worker in workers {
+        worker.stop().await;
+    }
+}
+
+async fn a_task_given_to_nobody_goes_back_at_once(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let session = register(&engine, "q", 1, 60_000).await;
+    // Claims that stop waiting at any moment; some are dropped while a submit takes them along.
+    for round in 0..30u64 {
+        let waiting = engine.clone();
+        let wait = tokio::spawn(async move { waiting.claim(session, claim(1, PATIENCE)).await });
+        eventually("it waits", || async { engine.idle_workers() == 1 }).await;
+        let submitting = engine.clone();
+        let submitted = tokio::spawn(async move { submit(&submitting, "q", |_| {}).await });
+        tokio::time::sleep(Duration::from_micros(round * 40)).await;
+        wait.abort();
+        let id = submitted.await.unwrap();
+        let taken = match wait.await {
+            Ok(taken) => taken.unwrap(),
+            Err(_) => Vec::new(),
+        };
+        match taken.first() {
+            Some(assignment) => assert_eq!(complete(&engine, assignment).await, State::Completed),
+            None => {
+                eventually("it is in line again", || async {
+                    let status = crate::world::status(&engine, id).await;
+                    matches!(status, State::Pending | State::Retry)
+                })
+                .await;
+                engine.cancel(id, "tester", None).await.unwrap();
+            }
+        }
+    }
+}
+
+async fn a_claim_without_work_ends_with_its_time(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let session = register(&engine, "q", 1, 60_000).await;
+    let none = engine.claim(session, claim(1, Duration::from_millis(50))).await.unwrap();
+    assert!(none.is_empty());
+    assert_eq!(engine.idle_workers(), 0);
+}
+
+async fn a_bulk_submit_wakes_everybody_who_is_needed(dialect: Dialect) {
+    use windlass::domain::{id::TaskId, request::SubmitRequest, validate};
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let mut waits = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let session = register(&engine, "q", 1, 60_000).await;
+        let waiting = engine.clone();
+        waits.spawn(async move { waiting.claim(session, claim(1, PATIENCE)).await });
+    }
+    eventually("all wait", || async { engine.idle_workers() == 20 }).await;
+    let request = SubmitRequest { queue: Some("q".into()), ..SubmitRequest::default() };
+    let task = || validate::new_task(&request, TaskId(uuid::Uuid::now_v7()), "", "t").unwrap();
+    let outcomes = engine.submit((0..20).map(|_| task()).collect()).await;
+    assert!(outcomes.iter().all(|outcome| outcome.is_ok()));
+    let taken = waits.join_all().await;
+    let ids: HashSet<_> = taken.into_iter().map(|taken| taken.unwrap()[0].task.id).collect();
+    assert_eq!(ids.len(), 20);
+}

@@ -1,0 +1,115 @@
+//! What happens without anybody's call.
+
+use crate::world::{
+    World, claim, complete, conformance, eventually, register, status, story, submit,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use windlass::domain::state::State;
+use windlass::engine::{Duty, Report, Sweep};
+use windlass::store::statement::Dialect;
+use windlass::{Engine, Options};
+
+conformance!(
+    a_silent_workers_task_is_taken_over,
+    a_late_result_of_a_lost_lease_is_refused,
+    a_task_past_its_deadline_ends,
+    a_duty_that_panics_is_tried_again_and_disturbs_nobody,
+    a_duty_that_is_switched_off_does_not_run,
+    a_silent_session_is_closed,
+);
+
+async fn a_silent_workers_task_is_taken_over(dialect: Dialect) {
+    let World { engine, place: _place } = World::new(dialect).await;
+    let silent = register(&engine, "q", 1, 1_000).await;
+    let other = register(&engine, "q", 1, 60_000).await;
+    let id = submit(&engine, "q", |_| {}).await;
+    let lost = engine.claim(silent, claim(1, Duration::ZERO)).await.unwrap();
+    let taken = engine.claim(other, claim(1, Duration::from_secs(20))).await.unwrap();
+    assert_eq!(taken[0].task.id, id);
+    assert_eq!(taken[0].attempt, 2);
+    assert_ne!(taken[0].lease_id, lost[0].lease_id);
+    assert_eq!(complete(&engine, &taken[0]).await, State::Completed);
+    let told = story(&engine, id).await;
+    assert_eq!(told[2..], ["lose_lease retry", "claim running", "complete completed"]);
+}
+
+async fn a_late_result_of_a_lost_lease_is_refused(dialect: Dialect) {
+    let World { engine, place: _place } = World::new(dialect).await;
+    let silent = register(&engine, "q", 1, 1_000).await;
+    let id = submit(&engine, "q", |_| {}).await;
+    let lost = engine.claim(silent, claim(1, Duration::ZERO)).await.unwrap();
+    eventually("the lease is lost", || async { status(&engine, id).await == State::Retry }).await;
+    let how = windlass::store::task::Finishing::Complete(None);
+    let late = engine.finish(vec![crate::world::finish(&lost[0], how)]).await.pop().unwrap();
+    let told = windlass::engine::Error::from(late.unwrap_err());
+    assert_eq!(told.code(), "lease_lost");
+}
+
+async fn a_task_past_its_deadline_ends(dialect: Dialect) {
+    let World { engine, place: _place } = World::new(dialect).await;
+    let id = submit(&engine, "q", |request| request.deadline_ms = Some(10)).await;
+    let waited = engine.wait_for(id, Duration::from_secs(20)).await.unwrap();
+    assert_eq!(waited.task.status, State::Failed);
+    assert_eq!(waited.task.error.unwrap().code, "DEADLINE_EXCEEDED");
+}
+
+struct Panics(Arc<AtomicUsize>);
+
+impl Duty for Panics {
+    fn name(&self) -> &'static str {
+        "panics"
+    }
+
+    fn every(&self) -> Duration {
+        Duration::from_millis(10)
+    }
+
+    fn sweep<'a>(&'a self, _: &'a Engine) -> Sweep<'a> {
+        Box::pin(async {
+            match self.0.fetch_add(1, Ordering::SeqCst) {
+                0 => panic!("on purpose"),
+                1 => Err(windlass::engine::Error::ShuttingDown),
+                _ => Ok(Report::default()),
+            }
+        })
+    }
+}
+
+async fn a_duty_that_panics_is_tried_again_and_disturbs_nobody(dialect: Dialect) {
+    let World { engine, place: _place } = World::new(dialect).await;
+    let runs = Arc::new(AtomicUsize::new(0));
+    engine.add_duty(Arc::new(Panics(Arc::clone(&runs))));
+    eventually("it ran three times", || async { runs.load(Ordering::SeqCst) >= 3 }).await;
+    eventually("all of it was counted", || async {
+        let stats = engine.duty_stats();
+        let stats = stats.iter().find(|stats| stats.name == "panics").unwrap();
+        stats.panics == 1 && stats.errors == 1 && stats.runs >= 3
+    })
+    .await;
+    eventually("the others run", || async {
+        engine.duty_stats().iter().any(|stats| stats.name == "leases" && stats.runs > 0)
+    })
+    .await;
+}
+
+async fn a_duty_that_is_switched_off_does_not_run(dialect: Dialect) {
+    let options = Options { without_duties: vec!["leases".into()], ..Options::default() };
+    let World { engine, place: _place } = World::with(dialect, options).await;
+    eventually("another duty ran", || async {
+        engine.duty_stats().iter().any(|stats| stats.name == "deadlines" && stats.runs > 0)
+    })
+    .await;
+    assert!(engine.duty_stats().iter().all(|stats| stats.name != "leases"));
+}
+
+async fn a_silent_session_is_closed(dialect: Dialect) {
+    let World { engine, place: _place } = World::new(dialect).await;
+    let session = register(&engine, "q", 1, 60_000).await;
+    let told = || async { engine.open_session(session).await };
+    assert!(told().await.is_ok());
+    // Fifteen seconds without a sign of life.
+    eventually("it is closed", || async { told().await.is_err() }).await;
+    assert_eq!(told().await.unwrap_err().code(), "session_closed");
+}

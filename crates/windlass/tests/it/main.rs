@@ -1,0 +1,14 @@
+//! Facts about the engine that need real databases.
+
+// The store's own test clusters: one way to get a PostgreSQL server in tests.
+#[allow(dead_code)]
+#[path = "../../../store/tests/it/cluster.rs"]
+mod cluster;
+mod dispatch;
+mod duty;
+mod log;
+mod nodes;
+mod session;
+mod shutdown;
+mod wait;
+mod world;

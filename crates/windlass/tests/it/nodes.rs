@@ -1,0 +1,87 @@
+//! Several nodes on one PostgreSQL.
+
+use crate::world::{
+    PATIENCE, World, claim, complete, eventually, register, run, submit, without_polling,
+};
+use std::time::Duration;
+use windlass::engine::StreamEvent;
+use windlass::store::statement::Dialect;
+
+#[test]
+fn a_task_submitted_on_one_node_wakes_a_worker_on_another() {
+    run(wakes, Dialect::Postgres);
+}
+
+async fn wakes(dialect: Dialect) {
+    let world = World::with(dialect, without_polling()).await;
+    let other = world.another(without_polling()).await;
+    hear_each_other(&[&world.engine, &other]).await;
+    let session = register(&other, "q", 1, 60_000).await;
+    let waiting = other.clone();
+    let got = tokio::spawn(async move { waiting.claim(session, claim(1, PATIENCE)).await });
+    eventually("it waits", || async { other.idle_workers() == 1 }).await;
+    let id = submit(&world.engine, "q", |_| {}).await;
+    assert_eq!(got.await.unwrap().unwrap()[0].task.id, id);
+}
+
+/// Nobody polls here, so everybody must listen before it begins.
+async fn hear_each_other(engines: &[&windlass::Engine]) {
+    eventually("the nodes hear each other", || async {
+        engines.iter().all(|engine| engine.store().hears())
+    })
+    .await;
+}
+
+#[test]
+fn a_wait_on_one_node_is_woken_by_a_finish_on_another() {
+    run(waits, Dialect::Postgres);
+}
+
+async fn waits(dialect: Dialect) {
+    let world = World::with(dialect, without_polling()).await;
+    let other = world.another(without_polling()).await;
+    hear_each_other(&[&world.engine, &other]).await;
+    let session = register(&other, "q", 1, 60_000).await;
+    let id = submit(&world.engine, "q", |_| {}).await;
+    let waiting = world.engine.clone();
+    let waited = tokio::spawn(async move { waiting.wait_for(id, PATIENCE).await });
+    eventually("it waits", || async { world.engine.open_waits() == 1 }).await;
+    let held = other.claim(session, claim(1, Duration::ZERO)).await.unwrap();
+    complete(&other, &held[0]).await;
+    assert!(waited.await.unwrap().unwrap().done);
+}
+
+#[test]
+fn a_cancel_on_one_node_reaches_a_stream_on_another() {
+    run(cancels, Dialect::Postgres);
+}
+
+async fn cancels(dialect: Dialect) {
+    let world = World::with(dialect, without_polling()).await;
+    let other = world.another(without_polling()).await;
+    hear_each_other(&[&world.engine, &other]).await;
+    let session = register(&other, "q", 1, 60_000).await;
+    let mut stream = other.open_stream(session).await.unwrap();
+    let id = submit(&world.engine, "q", |_| {}).await;
+    assert!(matches!(stream.next().await, Some(StreamEvent::Assign(_))));
+    world.engine.cancel(id, "tester", None).await.unwrap();
+    assert_eq!(stream.next().await, Some(StreamEvent::Cancel { task_id: id }));
+}
+
+#[test]
+fn nodes_know_each_other_and_a_duty_runs_on_one_of_them() {
+    run(knows, Dialect::Postgres);
+}
+
+async fn knows(dialect: Dialect) {
+    let world = World::with(dialect, Default::default()).await;
+    let other = world.another(Default::default()).await;
+    let nodes = world.engine.nodes().list().await.unwrap();
+    let ids: Vec<_> = nodes.iter().map(|node| node.id).collect();
+    assert_eq!(ids, [world.engine.node(), other.node()]);
+    let first = world.engine.nodes().take_duty("some", ids[0], 60_000).await.unwrap();
+    let second = world.engine.nodes().take_duty("some", ids[1], 60_000).await.unwrap();
+    assert!(first && !second);
+    other.shutdown(Duration::ZERO).await;
+    assert_eq!(world.engine.nodes().list().await.unwrap().len(), 1);
+}

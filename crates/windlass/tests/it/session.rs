@@ -1,0 +1,188 @@
+//! Workers' sessions and their streams.
+
+use crate::world::{
+    PATIENCE, World, claim, complete, conformance, eventually, register, status, story, submit,
+    without_polling,
+};
+use std::time::Duration;
+use uuid::Uuid;
+use windlass::domain::id::{LeaseId, SessionId};
+use windlass::domain::state::State;
+use windlass::engine::{Beat, Error, SessionRequest, StreamEvent};
+use windlass::store::session::Routes;
+use windlass::store::statement::Dialect;
+
+conformance!(
+    a_heartbeat_tells_what_is_renewed_cancelled_lost_and_unnamed,
+    the_same_claim_again_gives_the_same_tasks,
+    a_closed_session_gives_back_what_it_held,
+    a_closed_session_is_refused_until_it_registers_again,
+    a_stream_drains_what_waits_up_to_its_slots,
+    a_stream_tells_of_a_cancelled_task,
+    losing_a_stream_releases_no_job,
+    the_close_of_an_older_stream_changes_nothing,
+    a_stream_shows_again_what_its_session_holds,
+    a_worker_types_slots_are_clamped,
+);
+
+fn beat(task: windlass::domain::id::TaskId, lease: LeaseId) -> Beat {
+    Beat { task, lease, checkpoint: None, progress: None }
+}
+
+async fn a_heartbeat_tells_what_is_renewed_cancelled_lost_and_unnamed(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let session = register(&engine, "q", 4, 60_000).await;
+    for _ in 0..4 {
+        submit(&engine, "q", |_| {}).await;
+    }
+    let held = engine.claim(session, claim(4, Duration::ZERO)).await.unwrap();
+    engine.cancel(held[1].task.id, "tester", None).await.unwrap();
+    let answer = engine
+        .heartbeat(
+            session,
+            vec![
+                beat(held[0].task.id, held[0].lease_id),
+                beat(held[1].task.id, held[1].lease_id),
+                beat(held[2].task.id, LeaseId(Uuid::new_v4())),
+            ],
+        )
+        .await
+        .unwrap();
+    assert_eq!(answer.renewed.iter().map(|r| r.0).collect::<Vec<_>>(), [held[0].task.id]);
+    assert!(answer.renewed[0].1 >= held[0].lease_expires_at);
+    assert_eq!(answer.cancelled, [held[1].task.id]);
+    assert_eq!(answer.lost, [held[2].task.id]);
+    let unnamed: Vec<_> = answer.unnamed.iter().map(|a| a.lease_id).collect();
+    assert_eq!(unnamed, [held[2].lease_id, held[3].lease_id]);
+}
+
+async fn the_same_claim_again_gives_the_same_tasks(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let session = register(&engine, "q", 4, 60_000).await;
+    for _ in 0..4 {
+        submit(&engine, "q", |_| {}).await;
+    }
+    let request = claim(2, Duration::ZERO);
+    let first = engine.claim(session, request.clone()).await.unwrap();
+    let again = engine.claim(session, request).await.unwrap();
+    let leases = |held: &[windlass::store::task::Assignment]| {
+        held.iter().map(|a| a.lease_id).collect::<Vec<_>>()
+    };
+    assert_eq!(leases(&first), leases(&again));
+}
+
+async fn a_closed_session_gives_back_what_it_held(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let session = register(&engine, "q", 1, 60_000).await;
+    let id = submit(&engine, "q", |_| {}).await;
+    engine.claim(session, claim(1, Duration::ZERO)).await.unwrap();
+    engine.close_session(session).await.unwrap();
+    assert_eq!(status(&engine, id).await, State::Pending);
+    // Closing again is no error.
+    engine.close_session(session).await.unwrap();
+    let unknown = engine.close_session(SessionId(Uuid::now_v7())).await.unwrap_err();
+    assert_eq!(unknown.code(), "session_not_found");
+}
+
+async fn a_closed_session_is_refused_until_it_registers_again(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let session = register(&engine, "q", 1, 60_000).await;
+    engine.close_session(session).await.unwrap();
+    let told = engine.claim(session, claim(1, Duration::ZERO)).await.unwrap_err();
+    assert!(matches!(told, Error::SessionClosed(..)), "{told}");
+    let told = engine.heartbeat(session, Vec::new()).await.unwrap_err();
+    assert_eq!(told.code(), "session_closed");
+    let request = SessionRequest {
+        id: Some(session),
+        name: "worker".into(),
+        routes: Routes { queues: vec!["q".into()], ..Routes::default() },
+        ..SessionRequest::default()
+    };
+    engine.register(request).await.unwrap();
+    engine.claim(session, claim(1, Duration::ZERO)).await.unwrap();
+}
+
+async fn a_stream_drains_what_waits_up_to_its_slots(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let session = register(&engine, "q", 2, 60_000).await;
+    for _ in 0..3 {
+        submit(&engine, "q", |_| {}).await;
+    }
+    let mut stream = engine.open_stream(session).await.unwrap();
+    let first = assigned(stream.next().await);
+    let second = assigned(stream.next().await);
+    assert_eq!(status(&engine, second.task.id).await, State::Claimed);
+    let third = tokio::time::timeout(Duration::from_millis(100), stream.next()).await;
+    assert!(third.is_err(), "a third task for two slots");
+    complete(&engine, &first).await;
+    let third = assigned(stream.next().await);
+    assert_ne!(third.task.id, second.task.id);
+}
+
+fn assigned(event: Option<StreamEvent>) -> windlass::store::task::Assignment {
+    match event {
+        Some(StreamEvent::Assign(assignment)) => *assignment,
+        other => panic!("no assignment but {other:?}"),
+    }
+}
+
+async fn a_stream_tells_of_a_cancelled_task(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let session = register(&engine, "q", 1, 60_000).await;
+    let id = submit(&engine, "q", |_| {}).await;
+    let mut stream = engine.open_stream(session).await.unwrap();
+    assigned(stream.next().await);
+    engine.cancel(id, "tester", None).await.unwrap();
+    assert_eq!(stream.next().await, Some(StreamEvent::Cancel { task_id: id }));
+}
+
+async fn losing_a_stream_releases_no_job(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let session = register(&engine, "q", 1, 60_000).await;
+    let id = submit(&engine, "q", |_| {}).await;
+    let mut stream = engine.open_stream(session).await.unwrap();
+    let held = assigned(stream.next().await);
+    drop(stream);
+    eventually("the stream is unbound", || async {
+        engine.open_session(session).await.unwrap().node.is_none()
+    })
+    .await;
+    assert_eq!(status(&engine, id).await, State::Claimed);
+    assert_eq!(complete(&engine, &held).await, State::Completed);
+}
+
+async fn the_close_of_an_older_stream_changes_nothing(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let session = register(&engine, "q", 1, 60_000).await;
+    let older = engine.open_stream(session).await.unwrap();
+    let mut newer = engine.open_stream(session).await.unwrap();
+    drop(older);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(engine.open_session(session).await.unwrap().node.is_some());
+    let id = submit(&engine, "q", |_| {}).await;
+    let got = tokio::time::timeout(PATIENCE, newer.next()).await.unwrap();
+    assert_eq!(assigned(got).task.id, id);
+}
+
+async fn a_stream_shows_again_what_its_session_holds(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let session = register(&engine, "q", 2, 60_000).await;
+    let id = submit(&engine, "q", |_| {}).await;
+    let mut stream = engine.open_stream(session).await.unwrap();
+    let first = assigned(stream.next().await);
+    let mut again = engine.open_stream(session).await.unwrap();
+    assert_eq!(assigned(again.next().await).lease_id, first.lease_id);
+    assert_eq!(story(&engine, id).await, ["submit pending", "claim claimed"]);
+}
+
+async fn a_worker_types_slots_are_clamped(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let request = SessionRequest {
+        name: "w".into(),
+        worker_type: Some("crew_executor".into()),
+        routes: Routes { queues: vec!["q".into()], ..Routes::default() },
+        slots: Some(100),
+        ..SessionRequest::default()
+    };
+    assert_eq!(engine.register(request).await.unwrap().slots, 1);
+}

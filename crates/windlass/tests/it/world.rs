@@ -1,0 +1,164 @@
+//! An engine over an empty database, on either engine.
+
+use crate::cluster::TestDatabase;
+use serde_json::json;
+use std::future::Future;
+use std::time::Duration;
+use tempfile::TempDir;
+use uuid::Uuid;
+use windlass::domain::id::{ChangeId, ClaimId, SessionId, TaskId};
+use windlass::domain::request::SubmitRequest;
+use windlass::domain::state::State;
+use windlass::domain::validate;
+use windlass::engine::{ClaimRequest, SessionRequest};
+use windlass::store::migration;
+use windlass::store::session::Routes;
+use windlass::store::statement::Dialect;
+use windlass::store::task::{Assignment, Finish, Finishing};
+use windlass::{Engine, Options};
+
+/// How long a fact may take before it is called untrue.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub enum Place {
+    Sqlite(TempDir),
+    Postgres(TestDatabase),
+}
+
+pub struct World {
+    pub engine: Engine,
+    pub place: Place,
+}
+
+/// Options whose polling cannot be the reason that something happened in time.
+pub fn without_polling() -> Options {
+    Options { poll: Duration::from_secs(3_600), ..Options::default() }
+}
+
+impl World {
+    pub async fn new(dialect: Dialect) -> World {
+        World::with(dialect, Options::default()).await
+    }
+
+    pub async fn with(dialect: Dialect, options: Options) -> World {
+        let place = match dialect {
+            Dialect::Sqlite => Place::Sqlite(tempfile::tempdir().unwrap()),
+            Dialect::Postgres => Place::Postgres(TestDatabase::create()),
+        };
+        let engine = start(&place.url(), options).await;
+        World { engine, place }
+    }
+
+    /// Another node on the same database.
+    pub async fn another(&self, options: Options) -> Engine {
+        start(&self.place.url(), options).await
+    }
+}
+
+impl Place {
+    pub fn url(&self) -> String {
+        match self {
+            Place::Sqlite(folder) => format!("sqlite:{}", folder.path().join("w.db").display()),
+            Place::Postgres(database) => database.url(),
+        }
+    }
+}
+
+pub async fn start(url: &str, options: Options) -> Engine {
+    let store = windlass::database::open(url).unwrap();
+    migration::up(&store).await.unwrap();
+    Engine::start(store, options).await.unwrap()
+}
+
+/// Runs a fact; it must end.
+pub fn run<F: Future<Output = ()>>(fact: fn(Dialect) -> F, dialect: Dialect) {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let done = tokio::time::timeout(PATIENCE * 3, fact(dialect)).await;
+        assert!(done.is_ok(), "the fact did not come true in time");
+    });
+    runtime.shutdown_timeout(Duration::from_secs(5));
+}
+
+/// Turns each fact into two tests: it is written once and holds on both databases.
+macro_rules! conformance {
+    ($($fact:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[test] fn $fact() {
+                crate::world::run(super::$fact, windlass::store::statement::Dialect::Sqlite);
+            })*
+        }
+        mod postgres {
+            $(#[test] fn $fact() {
+                crate::world::run(super::$fact, windlass::store::statement::Dialect::Postgres);
+            })*
+        }
+    };
+}
+pub(crate) use conformance;
+
+/// Submits a job to a queue.
+pub async fn submit(engine: &Engine, queue: &str, change: impl Fn(&mut SubmitRequest)) -> TaskId {
+    let mut request = SubmitRequest {
+        queue: Some(queue.into()),
+        payload: json!({ "hello": "world" }),
+        ..SubmitRequest::default()
+    };
+    change(&mut request);
+    let task = validate::new_task(&request, TaskId(Uuid::now_v7()), "", "tester").unwrap();
+    let outcome = engine.submit(vec![task]).await.pop().unwrap();
+    outcome.unwrap().id
+}
+
+/// Registers a worker of one queue.
+pub async fn register(engine: &Engine, queue: &str, slots: i32, lease_ms: i64) -> SessionId {
+    let request = SessionRequest {
+        name: "worker".into(),
+        routes: Routes { queues: vec![queue.into()], ..Routes::default() },
+        slots: Some(slots),
+        lease_ms: Some(lease_ms),
+        ..SessionRequest::default()
+    };
+    engine.register(request).await.unwrap().id
+}
+
+pub fn claim(max: usize, wait: Duration) -> ClaimRequest {
+    ClaimRequest { max, wait, start: true, claim: ClaimId(Uuid::now_v7()) }
+}
+
+/// The end of an attempt.
+pub fn finish(assignment: &Assignment, how: Finishing) -> Finish {
+    Finish {
+        task: assignment.task.id,
+        lease: assignment.lease_id,
+        how,
+        actor: "tester".into(),
+        reason: None,
+        change: ChangeId(Uuid::now_v7()),
+    }
+}
+
+pub async fn complete(engine: &Engine, assignment: &Assignment) -> State {
+    let how = Finishing::Complete(Some("true".into()));
+    engine.finish(vec![finish(assignment, how)]).await.pop().unwrap().unwrap()
+}
+
+pub async fn status(engine: &Engine, task: TaskId) -> State {
+    engine.tasks().show(task).await.unwrap().unwrap().status
+}
+
+/// What happened to a task, as words.
+pub async fn story(engine: &Engine, task: TaskId) -> Vec<String> {
+    let history = engine.tasks().history(task, 0, 100).await.unwrap();
+    history.iter().map(|h| format!("{} {}", h.event, h.to_status)).collect()
+}
+
+/// Waits until something is true.
+pub async fn eventually<F: Future<Output = bool>>(what: &str, is: impl Fn() -> F) {
+    let until = tokio::time::Instant::now() + PATIENCE;
+    while !is().await {
+        assert!(tokio::time::Instant::now() < until, "never came true: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
