@@ -28,7 +28,7 @@ use view::View;
 
 /// How far two clocks of one machine may be apart, and how long a statement may have waited for a
 /// lock after it read the database's clock. The faults of the harness last seconds.
-pub const SLACK_MS: i64 = 250;
+pub const SLACK_MS: i64 = 500;
 
 /// A promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

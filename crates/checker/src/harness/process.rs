@@ -6,6 +6,7 @@ use std::fs::File;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// How long a server may take until it is ready.
@@ -14,7 +15,12 @@ const START: Duration = Duration::from_secs(30);
 const STOP: Duration = Duration::from_secs(20);
 
 /// The program `windlass`: the file in `WINDLASS_BIN`, or what cargo makes of the sources now.
-pub fn binary() -> PathBuf {
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(find_or_build)
+}
+
+fn find_or_build() -> PathBuf {
     if let Some(path) = std::env::var_os("WINDLASS_BIN") {
         let path = PathBuf::from(path);
         assert!(path.is_file(), "WINDLASS_BIN names no file: {}", path.display());
@@ -22,8 +28,8 @@ pub fn binary() -> PathBuf {
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let arguments = ["build", "--quiet", "-p", "windlass-server", "--bin", "windlass"];
-    let built =
-        Command::new(cargo).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).status();
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let built = Command::new(cargo).args(arguments).current_dir(root).status();
     assert!(built.is_ok_and(|status| status.success()), "windlass could not be built");
     // A test runs from `<target>/<profile>/deps`; programs lie one folder above.
     let test = std::env::current_exe().expect("a test knows its own file");

@@ -21,15 +21,17 @@ impl Submitter {
     pub async fn run(mut self, pace: Duration, mut phase: watch::Receiver<Phase>) {
         let mut ticks = tokio::time::interval(pace);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut n = 0;
         while *phase.borrow_and_update() == Phase::Load {
             ticks.tick().await;
-            self.submit(&phase).await;
+            self.submit(n, &phase).await;
+            n += 1;
         }
     }
 
-    async fn submit(&mut self, phase: &watch::Receiver<Phase>) {
+    async fn submit(&mut self, n: usize, phase: &watch::Receiver<Phase>) {
         let task = self.seed.id();
-        let work = Work::pick(&mut self.seed);
+        let work = Work::pick(n, &mut self.seed);
         let payload = work.payload(&mut self.seed);
         let body = json!({
             "queue": QUEUE, "id": task, "payload": payload, "max_retries": work.max_retries(),

@@ -7,6 +7,7 @@
 
 use super::client::{Client, Request};
 use super::{Phase, Work};
+use crate::check::SLACK_MS;
 use crate::ledger::{self, Ledger};
 use crate::log::{Answer, Ending, Handed, Held, Log, Operation, Outcome, Renewed, now_ms};
 use crate::seed::Seed;
@@ -348,7 +349,8 @@ fn beaten(body: &Value, named: &[Held], lease_ms: i64, invoked_ms: i64) -> Answe
         let expiry = entry["lease_expires_at"].as_str().and_then(|t| t.parse::<Timestamp>().ok());
         let at_ms = expiry.map(|expiry| expiry.as_ms() - lease_ms);
         // A lease of another length than asked for says nothing about when it was renewed.
-        let at_ms = at_ms.filter(|at_ms| (invoked_ms - 250..=now_ms() + 250).contains(at_ms));
+        let at_ms =
+            at_ms.filter(|at_ms| (invoked_ms - SLACK_MS..=now_ms() + SLACK_MS).contains(at_ms));
         Some(Renewed { held, at_ms })
     });
     let renewed = renewed.collect();

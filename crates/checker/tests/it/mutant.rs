@@ -15,7 +15,7 @@ async fn run(mutant: Mutant, settle: Duration) -> (Folder, u64, Model) {
     let seed = Seed::from_environment();
     let mut model = Model::start(mutant).expect("a model starts");
     let mut plan = Plan::new(vec![model.url()], folder.path().to_owned(), seed);
-    plan.lease_ms = 400;
+    plan.lease_ms = 600;
     let load = Load::start(plan).expect("the load starts");
     let mut chance = Seed::new(seed).of("crash");
     for _ in 0..3 {

@@ -23,5 +23,6 @@ async fn nodes_reconnect_to_a_restarted_postgres_and_nothing_is_lost() {
     }
     let nodes = &mut [&mut first, &mut second];
     let (summary, _) = scenario.finish(load, nodes, &cluster.url()).await;
-    assert!(summary.takeovers > 0 && summary.unknown_calls > 0, "{summary}");
+    // Not that calls failed: nodes that reconnect quickly hide it well.
+    assert!(summary.takeovers > 0, "{summary}");
 }
