@@ -45,6 +45,17 @@ pub fn free_port() -> u16 {
     listener.local_addr().expect("a bound port").port()
 }
 
+/// The program without the settings of whoever runs the tests.
+fn windlass() -> Command {
+    let mut command = Command::new(binary());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("WINDLASS_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
 fn signal(child: &Child, signal: Signal) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process id");
     kill_process(pid, signal).expect("our own process takes signals");
@@ -62,7 +73,7 @@ pub struct Server {
 impl Server {
     /// Brings the database's schema up and starts a node on it.
     pub async fn start(database: &str, folder: &Path) -> Server {
-        let migrated = Command::new(binary())
+        let migrated = windlass()
             .args(["migrate", "up", "--database", database])
             .output()
             .expect("windlass runs");
@@ -85,7 +96,7 @@ impl Server {
         let name = format!("node-{}-{}.output", self.port, self.starts);
         let output = File::create(self.folder.join(&name)).expect("the folder is writable");
         let errors = output.try_clone().expect("a second handle");
-        let child = Command::new(binary())
+        let child = windlass()
             .args(["serve", "--listen", &format!("127.0.0.1:{}", self.port)])
             .args(["--database", &self.database])
             .current_dir(&self.folder)

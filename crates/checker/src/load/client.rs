@@ -115,13 +115,13 @@ fn refusal(status: u16, code: String) -> Outcome {
 async fn reply(sent: reqwest::RequestBuilder) -> Reply {
     let response = match sent.send().await {
         Ok(response) => response,
-        Err(error) => return Reply::Unknown(error.to_string()),
+        Err(error) => return Reply::Unknown(causes(&error)),
     };
     let status = response.status();
     let duplicate = response.headers().get("windlass-duplicate").is_some_and(|v| v == "true");
     let text = match response.text().await {
         Ok(text) => text,
-        Err(error) => return Reply::Unknown(error.to_string()),
+        Err(error) => return Reply::Unknown(causes(&error)),
     };
     let body: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
     let code = body["code"].as_str().unwrap_or_default().to_owned();
@@ -132,6 +132,12 @@ async fn reply(sent: reqwest::RequestBuilder) -> Reply {
     } else {
         Reply::Unknown(format!("{status} {code}"))
     }
+}
+
+/// An error with all that is behind it: the outermost says only that something failed.
+fn causes(error: &dyn std::error::Error) -> String {
+    let behind = std::iter::successors(error.source(), |error| error.source());
+    behind.fold(error.to_string(), |told, cause| format!("{told}: {cause}"))
 }
 
 /// One pool of connections for a process.

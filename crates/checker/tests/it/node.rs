@@ -48,3 +48,23 @@ async fn a_killed_nodes_tasks_are_taken_over_and_nothing_is_lost() {
     assert!(summary.takeovers > 0 && summary.unknown_calls > 0, "{summary}");
     assert!(summary.slowest_takeover_ms <= plan.lease_ms + TAKEOVER_MS, "{summary}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_are_restarted_in_turn_lose_nothing() {
+    let mut scenario = Scenario::new("rolling-restart");
+    let database = TestDatabase::create();
+    let mut first = Server::start(&database.url(), scenario.folder.path()).await;
+    let mut second = Server::start(&database.url(), scenario.folder.path()).await;
+    let load = scenario.load(scenario.plan(&[&first, &second])).await;
+    while scenario.next_fault(1_000, 2_000).await {
+        scenario.note(&format!("{} is asked to stop", first.url()));
+        first.stop().await;
+        scenario.note("it has stopped");
+        first.run().await;
+        scenario.note("it is up again");
+        std::mem::swap(&mut first, &mut second);
+    }
+    let nodes = &mut [&mut first, &mut second];
+    let (summary, _) = scenario.finish(load, nodes, &database.url()).await;
+    assert!(summary.takeovers > 0, "{summary}");
+}
