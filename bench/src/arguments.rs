@@ -10,7 +10,8 @@ Usage: store-bench [--quick | --smoke] [--engine sqlite|postgres] [--only NAME] 
   --quick              about a minute an engine; without it about ten
   --smoke              the smallest sizes: shows that everything runs, and no figures
   --engine NAME        only this database; both otherwise
-  --only NAME          reference, hot, group, claim, snapshot or disk; may be repeated
+  --only NAME          reference, hot, group, claim, snapshot, disk, latency, http or crowd;
+                       may be repeated
   --folder PATH        where SQLite's files go; must be on a real disk
   --snapshot-seconds N for how long the old snapshot is held
   --shape C,B,N        only this shape of load in the part `hot`
@@ -18,7 +19,8 @@ Usage: store-bench [--quick | --smoke] [--engine sqlite|postgres] [--only NAME] 
 
 PostgreSQL's superuser URL is read from WINDLASS_TEST_POSTGRES: see scripts/bench-store.";
 
-const PARTS: [&str; 6] = ["reference", "hot", "group", "claim", "snapshot", "disk"];
+const PARTS: [&str; 9] =
+    ["reference", "hot", "group", "claim", "snapshot", "disk", "latency", "http", "crowd"];
 
 /// Which database.
 #[derive(Clone, Debug)]
@@ -57,6 +59,14 @@ pub struct Sizes {
     pub disk_tasks: usize,
     /// Single commits and syncs.
     pub commits: usize,
+    /// Submits to an idle worker.
+    pub latencies: usize,
+    /// Batches of each connection.
+    pub http_batches: usize,
+    /// Sessions and waits that are open at once.
+    pub crowd: (usize, usize),
+    /// For how long they are watched.
+    pub crowd_watch: Duration,
 }
 
 impl Sizes {
@@ -82,6 +92,10 @@ impl Sizes {
             snapshot_tasks: 20_000,
             disk_tasks: 50_000,
             commits: 2_000,
+            latencies: 1_000,
+            http_batches: 20,
+            crowd: (1_000, 10_000),
+            crowd_watch: Duration::from_secs(20),
         }
     }
 
@@ -105,6 +119,10 @@ impl Sizes {
             snapshot_tasks: 10_000,
             disk_tasks: 8_000,
             commits: 500,
+            latencies: 200,
+            http_batches: 5,
+            crowd: (1_000, 10_000),
+            crowd_watch: Duration::from_secs(10),
         }
     }
 
@@ -121,6 +139,10 @@ impl Sizes {
             snapshot_tasks: 200,
             disk_tasks: 200,
             commits: 5,
+            latencies: 20,
+            http_batches: 1,
+            crowd: (10, 100),
+            crowd_watch: Duration::from_secs(1),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! `store-bench`: measures the store against the least SQL that could do the same work.
+//! `store-bench`: measures the store against the least SQL that could do the same work, and the
+//! service against the store.
 //!
 //! Invariant: every figure of ours stands beside its floor's, measured in the same run, in turns,
 //! so that a noisy machine disturbs both; only the ratios are claims. The result is Markdown.
@@ -7,14 +8,18 @@
 
 mod arguments;
 mod claim_cost;
+mod crowd;
 mod disk;
 mod facts;
 mod floor;
 mod group_commit;
 mod hot;
+mod http;
+mod latency;
 mod load;
 mod place;
 mod reference;
+mod server;
 mod side;
 mod snapshot;
 mod table;
@@ -33,6 +38,8 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    // reqwest brings TLS without saying whose.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let ran = runtime.map_err(Into::into).and_then(|runtime| runtime.block_on(run(&arguments)));
     match ran {
@@ -65,6 +72,15 @@ async fn run(arguments: &Arguments) -> Result<()> {
         }
         if arguments.wants("disk") {
             disk::run(engine, &arguments.sizes).await?;
+        }
+        if arguments.wants("latency") {
+            latency::run(engine, &arguments.sizes).await?;
+        }
+        if arguments.wants("http") {
+            http::run(engine, &arguments.sizes).await?;
+        }
+        if arguments.wants("crowd") {
+            crowd::run(engine, &arguments.sizes).await?;
         }
     }
     Ok(())

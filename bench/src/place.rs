@@ -63,6 +63,16 @@ impl Place {
         Ok(place)
     }
 
+    /// As `windlass serve --database` takes it.
+    pub fn database_url(&self) -> String {
+        match self {
+            Place::Sqlite { folder } => {
+                format!("sqlite:{}", folder.path().join("windlass.db").display())
+            }
+            Place::Postgres { .. } => self.url(),
+        }
+    }
+
     /// Ours, with the settings of production.
     pub fn open(&self) -> Result<Tasks> {
         let store = match self {

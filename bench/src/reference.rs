@@ -6,7 +6,7 @@ use crate::place::connect;
 use crate::table::{Table, rate, whole};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
@@ -90,4 +90,45 @@ async fn postgres_commits(url: &str, clients: usize, count: usize) -> Result<f64
     let commits = rate(count * clients, started.elapsed());
     admin.batch_execute(&format!("DROP TABLE {table}")).await?;
     Ok(commits)
+}
+
+/// The times of single synced commits, on a file of their own.
+pub fn sqlite_commit_times(folder: &Path, count: usize) -> Result<Vec<Duration>> {
+    let folder = tempfile::tempdir_in(folder)?;
+    let file = rusqlite::Connection::open(folder.path().join("reference.db"))?;
+    file.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+    file.execute_batch("PRAGMA synchronous = FULL; CREATE TABLE reference (text TEXT)")?;
+    let mut insert = file.prepare("INSERT INTO reference (text) VALUES (?1)")?;
+    let text = "x".repeat(crate::load::PAYLOAD_BYTES);
+    insert.execute([&text])?;
+    let mut times = Vec::with_capacity(count);
+    for _ in 0..count {
+        std::thread::sleep(Duration::from_millis(2));
+        let started = Instant::now();
+        insert.execute([&text])?;
+        times.push(started.elapsed());
+    }
+    Ok(times)
+}
+
+/// The same on PostgreSQL, over its connection.
+pub async fn postgres_commit_times(
+    client: &tokio_postgres::Client,
+    count: usize,
+) -> Result<Vec<Duration>> {
+    let table = format!("reference_{}", Uuid::new_v4().simple());
+    let create = format!("SET synchronous_commit = on; CREATE TABLE {table} (text text)");
+    client.batch_execute(&create).await?;
+    let insert = client.prepare(&format!("INSERT INTO {table} (text) VALUES ($1)")).await?;
+    let text = "x".repeat(crate::load::PAYLOAD_BYTES);
+    client.execute(&insert, &[&text]).await?;
+    let mut times = Vec::with_capacity(count);
+    for _ in 0..count {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let started = Instant::now();
+        client.execute(&insert, &[&text]).await?;
+        times.push(started.elapsed());
+    }
+    client.batch_execute(&format!("DROP TABLE {table}")).await?;
+    Ok(times)
 }

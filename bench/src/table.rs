@@ -65,3 +65,10 @@ pub fn percent(share: f64) -> String {
 pub fn met(is_met: bool, target: &str) -> String {
     format!("{target}: {}", if is_met { "met" } else { "**not met**" })
 }
+
+/// A quantile of times, in microseconds.
+pub fn quantile(times: &mut [Duration], share: f64) -> f64 {
+    times.sort_unstable();
+    let index = ((times.len() as f64 * share) as usize).min(times.len().saturating_sub(1));
+    times.get(index).map_or(f64::NAN, |time| time.as_secs_f64() * 1e6)
+}

@@ -4,6 +4,7 @@
 //! are JSON. The exit codes are those of [`EXIT_CODES`], and `docs/cli.md` is compared with it.
 
 mod argument;
+mod demo;
 #[cfg(test)]
 mod document;
 mod events;
@@ -16,7 +17,8 @@ mod wait;
 mod work;
 
 use crate::client::Client;
-use crate::config::{Config, Flag, Surroundings};
+use crate::config::source::Source;
+use crate::config::{Config, Entry, Flag, LogFormat, Surroundings};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 pub use failure::Failure;
 use std::path::PathBuf;
@@ -43,17 +45,16 @@ const EXIT_CODES: &str = "Exit codes:
 #[command(
     name = "windlass",
     version,
-    disable_version_flag = true,
     after_help = EXIT_CODES,
     max_term_width = 100,
     arg_required_else_help = true
 )]
 struct Arguments {
     /// Print JSON instead of text, also for errors; streams print one value a line.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Everywhere")]
     json: bool,
     /// Read this configuration file instead of ./windlass.toml [env: WINDLASS_CONFIG].
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Everywhere")]
     config: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
@@ -67,7 +68,7 @@ enum Command {
   windlass serve --database postgres://app@db/windlass --listen 127.0.0.1:7070")]
     Serve(ServeArguments),
     /// Run a command for each task of a queue.
-    Worker(work::Arguments),
+    Worker(Box<work::Arguments>),
     /// Submit, find, follow and cancel tasks.
     Task(task::Arguments),
     /// Look at the workers' sessions.
@@ -76,6 +77,8 @@ enum Command {
     Events(events::Arguments),
     /// Bring the database's schema up or down, or show where it stands.
     Migrate(migrate::Arguments),
+    /// See it survive: real processes are killed while they work, and nothing is lost.
+    Demo(demo::Arguments),
     /// Ask the server how it is.
     Status(inform::StatusArguments),
     /// Show which settings are in force, and where each came from.
@@ -96,7 +99,7 @@ enum Command {
 #[derive(Args)]
 struct Connection {
     /// The server's URL [env: WINDLASS_SERVER] [default: http://127.0.0.1:7070].
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL", help_heading = "Everywhere")]
     server: Option<String>,
 }
 
@@ -181,6 +184,12 @@ impl Context {
     /// A client of the server that the command's flags and the configuration name.
     fn client(&self, connection: &Connection) -> Result<Client, Failure> {
         let config = self.config(vec![flag("server", &connection.server)])?;
+        // A command prints answers; it logs only for somebody who asked for it.
+        let is_asked =
+            |entry: &Entry| entry.setting.key == "log" && entry.source != Source::Default;
+        if config.entries.iter().any(is_asked) {
+            start_logging(&config, self)?;
+        }
         Client::new(&config).map_err(Failure::from)
     }
 }
@@ -211,7 +220,8 @@ pub fn run() -> ExitCode {
 async fn dispatch(command: Command, context: &Context) -> Result<u8, Failure> {
     match command {
         Command::Serve(arguments) => serve(arguments, context).await,
-        Command::Worker(arguments) => work::run(arguments, context).await,
+        Command::Demo(arguments) => demo::run(arguments, context).await,
+        Command::Worker(arguments) => work::run(*arguments, context).await,
         Command::Task(arguments) => task::run(arguments, context).await,
         Command::Session(arguments) => inform::sessions(arguments, context).await,
         Command::Events(arguments) => events::run(arguments, context).await,
@@ -240,13 +250,17 @@ async fn dispatch(command: Command, context: &Context) -> Result<u8, Failure> {
 async fn serve(arguments: ServeArguments, context: &Context) -> Result<u8, Failure> {
     let config = context.config(arguments.flags())?;
     config.check_listen().map_err(|told| Failure::new("key_required", told, 78))?;
-    start_logging(&config)?;
+    start_logging(&config, context)?;
     crate::serve::run(config).await?;
     Ok(0)
 }
 
-fn start_logging(config: &Config) -> Result<(), Failure> {
-    crate::logging::start(&config.log, config.log_format).map_err(Failure::configuration)?;
+fn start_logging(config: &Config, context: &Context) -> Result<(), Failure> {
+    let format = match config.log_format {
+        LogFormat::Auto if context.json => LogFormat::Json,
+        format => format,
+    };
+    crate::logging::start(&config.log, format).map_err(Failure::configuration)?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }

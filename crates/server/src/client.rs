@@ -11,7 +11,7 @@ pub mod stream;
 use crate::config::{Config, Secret};
 use problem::Problem;
 use reqwest::Method;
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -284,8 +284,11 @@ impl Client {
             let target = crate::print::safe(target.unwrap_or("elsewhere")).into_owned();
             return Err(self.unexpected(format!("it redirects to {target}; name that server")));
         }
+        let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let body = if bytes.is_empty() {
             Some(Value::Null)
+        } else if kind.is_some_and(|kind| kind.starts_with("text/plain")) && status.is_success() {
+            Some(Value::String(String::from_utf8_lossy(&bytes).trim().to_owned()))
         } else {
             serde_json::from_slice::<Value>(&bytes).ok()
         };

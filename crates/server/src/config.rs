@@ -56,6 +56,8 @@ pub struct Config {
     /// The keys that the server accepts; none means that it asks for none.
     pub keys: Vec<Secret>,
     /// What the nodes of one cluster share.
+    #[allow(dead_code)]
+    // Nodes do not speak to each other yet; the setting is accepted already.
     pub cluster_key: Option<Secret>,
     /// Which logs are written, as a filter.
     pub log: String,

@@ -71,7 +71,7 @@ pub fn allows_colour(is_terminal: bool) -> bool {
 
 /// Text in a colour, if standard output takes colours. The text must be safe already.
 pub fn painted(text: &str, paint: Paint) -> String {
-    if paint == Paint::Plain || !has_colour() {
+    if paint == Paint::Plain || text.is_empty() || !has_colour() {
         return text.to_owned();
     }
     format!("{}{text}\x1b[0m", paint.sequence())
@@ -142,8 +142,13 @@ fn escaped_json(text: &str) -> String {
 /// Writes a line to standard output. A reader that has gone away, such as `head`, ends the
 /// program quietly: it has seen what it wanted.
 pub fn line(text: &str) {
+    part(&format!("{text}\n"));
+}
+
+/// Writes a part of a line, such as one that is drawn again and again.
+pub fn part(text: &str) {
     let mut out = std::io::stdout().lock();
-    if let Err(error) = writeln!(out, "{text}").and_then(|()| out.flush()) {
+    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
             std::process::exit(0);
         }

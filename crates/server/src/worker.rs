@@ -79,7 +79,8 @@ impl Shared {
 pub async fn run(client: Client, options: Options) -> Result<(), Error> {
     // Listen to signals before anything is claimed: one that comes early must not be lost.
     let mut signals = Signals::new();
-    let (finished, items) = mpsc::channel(options.slots.max(1));
+    // Room for every lease and for those that go back at once, so that a beat never waits here.
+    let (finished, items) = mpsc::channel(2 * options.slots + 100);
     let shared = Arc::new(Shared {
         sessions: Sessions::default(),
         hold: Hold::default(),
@@ -175,9 +176,13 @@ async fn claim_until_drained(shared: Arc<Shared>) -> Result<(), Error> {
                 }
             }
             Err(error) if session::is_gone(&error) => shared.sessions.forget(&session.id),
-            Err(error) => {
+            Err(error) if session::is_lasting(&error, true) => {
                 tracing::error!(%error, "the server refuses to give work");
                 return Err(error);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a claim was not answered; trying again");
+                tokio::time::sleep(Patience::ENDLESS.longest).await;
             }
         }
     }
@@ -216,6 +221,7 @@ async fn work(shared: &Arc<Shared>, assignment: Assignment, stop: watch::Receive
     );
     let note = |group| shared.hold.set_group(lease_id, group);
     let outcome = child::run(&options.recipe, &assignment, environment, stop, note).await;
+    shared.hold.set_over(lease_id);
     let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     match &outcome {
         Outcome::Complete(_) => tracing::info!(task_id, correlation_id, took_ms, "completed"),

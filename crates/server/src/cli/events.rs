@@ -14,7 +14,7 @@ and nothing comes
 twice. With --json each event is a line {id, event, data}.
 
 Examples:
-  windlass events --queue mail
+  windlass events
   windlass events --status failed --status poisoned --json | jq .data.task_id"
 )]
 pub(super) struct Arguments {
@@ -23,17 +23,14 @@ pub(super) struct Arguments {
     /// Only events of this task.
     #[arg(long, value_name = "ID")]
     task: Option<String>,
-    /// Only events of this queue.
-    #[arg(long)]
-    queue: Option<String>,
-    /// Only events of this kind of task: job, delegation or inference.
-    #[arg(long)]
-    kind: Option<String>,
+    /// Only these events, such as submit, claim or complete; may be repeated.
+    #[arg(long, value_name = "EVENT")]
+    event: Vec<String>,
     /// Only events that lead to this state; may be repeated.
     #[arg(long, value_name = "STATE")]
     status: Vec<String>,
-    /// Go on behind this event, as printed by --json, instead of now.
-    #[arg(long, value_name = "EVENT")]
+    /// Begin behind this event, whose id --json prints, or with `beginning` [default: now].
+    #[arg(long, value_name = "EVENT_ID")]
     since: Option<String>,
     /// End after this many events.
     #[arg(long, value_name = "N")]
@@ -45,9 +42,8 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
     let mut call = Call::get("/v1/events");
     for (name, value) in [
         ("task_id", &arguments.task),
-        ("queue", &arguments.queue),
-        ("kind", &arguments.kind),
-        ("status", &Some(arguments.status.join(",")).filter(|states| !states.is_empty())),
+        ("event", &listed(&arguments.event)),
+        ("to_status", &listed(&arguments.status)),
     ] {
         if let Some(value) = value {
             call = call.query(name, value);
@@ -70,8 +66,11 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
     Ok(0)
 }
 
+fn listed(names: &[String]) -> Option<String> {
+    (!names.is_empty()).then(|| names.join(","))
+}
+
 fn line(data: &Value) -> String {
     let id = print::painted(&print::safe(task::text(&data["task_id"])), Paint::Dim);
-    let queue = print::safe(task::text(&data["queue"])).into_owned();
-    format!("{id}  {queue:<12}  {}", super::wait::transition(data))
+    format!("{id}  {}", super::wait::transition(data))
 }

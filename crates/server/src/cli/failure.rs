@@ -18,7 +18,7 @@ pub struct Failure {
     /// The exit code.
     pub exit: u8,
     /// The server's own words, if it was the server who refused.
-    body: Option<Value>,
+    body: Option<Box<Value>>,
 }
 
 impl Failure {
@@ -70,7 +70,7 @@ impl Failure {
 
     fn to_json(&self) -> Value {
         let mut value = match &self.body {
-            Some(body) if body.is_object() => body.clone(),
+            Some(body) if body.is_object() => (**body).clone(),
             _ => json!({ "code": self.code, "detail": self.detail }),
         };
         if let Some(hint) = &self.hint {
@@ -99,14 +99,15 @@ impl From<client::Error> for Failure {
             client::Error::Problem(problem) => {
                 let exit = match problem.status {
                     401 | 403 => 77,
-                    408 | 429 | 503 => 75,
+                    408 | 429 | 503 | 504 => 75,
+                    507 => 74,
                     _ => 1,
                 };
                 let hint = hint(&problem.code, problem.status);
                 let mut failure = Failure::new(&problem.code, problem.detail, exit);
                 failure.hint = hint.map(str::to_owned);
                 failure.errors = problem.errors;
-                failure.body = Some(problem.body);
+                failure.body = Some(Box::new(problem.body));
                 failure
             }
         }

@@ -2,14 +2,15 @@
 
 use super::task::{age, text};
 use super::{Connection, Context, Failure};
-use crate::client::{Call, Client, Patience};
+use crate::client::{Call, Patience};
 use crate::print::{self, Cell, Paint};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
 #[derive(Args)]
 #[command(
-    after_help = "Exit codes: 0 the server is ready, 75 it answers but is not ready, 69 nobody answers."
+    after_help = "Exit codes: 0 the server is ready, 75 it answers but is not ready, 69 nobody \
+    answers."
 )]
 pub(super) struct StatusArguments {
     #[command(flatten)]
@@ -88,68 +89,72 @@ fn session_row(session: &Value) -> Vec<Cell> {
 
 pub(super) async fn status(arguments: StatusArguments, context: &Context) -> Result<u8, Failure> {
     let client = context.client(&arguments.connection)?;
+    let alive = client.call(&Call::get("/healthz"), Patience::SHORT).await?;
+    drop(alive);
+    let ready = client.call(&Call::get("/readyz"), Patience::NONE).await;
     let mut found = Map::new();
     found.insert("server".into(), json!(client.server()));
-    let health = client.call(&Call::get("/healthz"), Patience::SHORT).await?.body;
-    let ready = client.call(&Call::get("/readyz"), Patience::NONE).await;
-    let is_ready = ready.is_ok();
-    found.insert("ready".into(), json!(is_ready));
-    found.insert("health".into(), health);
-    match ready {
-        Ok(answer) => found.insert("readiness".into(), answer.body),
-        Err(error) => found.insert("not_ready_because".into(), json!(error.to_string())),
-    };
-    for (name, path) in [
-        ("version", "/v1/version"),
-        ("nodes", "/v1/nodes"),
-        ("sessions", "/v1/sessions?limit=1000"),
-        ("backpressure", "/v1/backpressure"),
-    ] {
-        if let Some(body) = optional(&client, path).await? {
-            found.insert(name.into(), body);
-        }
-    }
-    if context.json {
-        print::json_line(&Value::Object(found));
+    found.insert("ready".into(), json!(ready.is_ok()));
+    if let Err(error) = &ready {
+        found.insert("not_ready_because".into(), json!(error.to_string()));
     } else {
-        print_status(&found, is_ready);
+        let ask = async |path: &str| client.call(&Call::get(path), Patience::SHORT).await;
+        found.insert("status".into(), ask("/v1/status").await?.body);
+        found.insert("nodes".into(), ask("/v1/nodes").await?.body["items"].clone());
     }
-    Ok(if is_ready { 0 } else { 75 })
+    let found = Value::Object(found);
+    if context.json {
+        print::json_line(&found);
+    } else {
+        print_status(&found);
+    }
+    Ok(if ready.is_ok() { 0 } else { 75 })
 }
 
-/// What a server may not have, or may not tell this key.
-async fn optional(client: &Client, path: &str) -> Result<Option<Value>, Failure> {
-    match client.call(&Call::get(path), Patience::SHORT).await {
-        Ok(answer) => Ok(Some(answer.body)),
-        Err(error) if error.status().is_some_and(|status| status < 500) => Ok(None),
-        Err(crate::client::Error::Unexpected { .. }) => Ok(None),
-        Err(_) if path != "/healthz" => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn print_status(found: &Map<String, Value>, is_ready: bool) {
+fn print_status(found: &Value) {
     let show = |name: &str, value: &str, paint: Paint| {
         let heading = print::painted(&format!("{name:<14}"), Paint::Bold);
         print::line(&format!("{heading}{}", print::painted(&print::safe(value), paint)));
     };
     show("server", text(&found["server"]), Paint::Plain);
-    if is_ready {
-        show("ready", "yes", Paint::Green);
-    } else {
+    if found["ready"] == false {
         show("ready", "no", Paint::Red);
         show("because", text(&found["not_ready_because"]), Paint::Plain);
+        return;
     }
-    if let Some(version) = found.get("version") {
-        show("version", text(&version["version"]), Paint::Plain);
-    }
-    for name in ["nodes", "sessions"] {
-        if let Some(items) = found.get(name).and_then(|list| list["items"].as_array()) {
-            show(name, &items.len().to_string(), Paint::Plain);
+    show("ready", "yes", Paint::Green);
+    let status = &found["status"];
+    for name in ["version", "database", "node", "schema", "idle_workers", "open_waits"] {
+        match &status[name] {
+            Value::Null => {}
+            Value::String(text) => show(name, text, Paint::Plain),
+            other => show(name, &other.to_string(), Paint::Plain),
         }
     }
-    if let Some(level) = found.get("backpressure").and_then(|b| b["level"].as_str()) {
-        show("backpressure", level, Paint::Plain);
+    if let Some(nodes) = found["nodes"].as_array() {
+        show("nodes", &nodes.len().to_string(), Paint::Plain);
+    }
+    let counts = status["tasks"].as_object().into_iter().flatten();
+    let counts: Vec<_> = counts.filter(|(_, count)| **count != 0).collect();
+    if !counts.is_empty() {
+        print::line("");
+        let row = |(state, count): &(&String, &Value)| {
+            vec![Cell::status(state), Cell::new(&count.to_string())]
+        };
+        print::table(&["STATUS", "TASKS"], &counts.iter().map(row).collect::<Vec<_>>());
+    }
+    let queues = status["queues"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if !queues.is_empty() {
+        print::line("");
+        let row = |queue: &Value| {
+            let ready = queue["ready"].to_string();
+            vec![
+                Cell::new(text(&queue["queue"])),
+                Cell::new(text(&queue["kind"])),
+                Cell::new(&ready),
+            ]
+        };
+        print::table(&["QUEUE", "KIND", "READY"], &queues.iter().map(row).collect::<Vec<_>>());
     }
 }
 

@@ -19,9 +19,9 @@ pub(super) struct Arguments {
 #[derive(Subcommand)]
 enum Action {
     /// Submit a task.
-    Submit(submit::Arguments),
+    Submit(Box<submit::Arguments>),
     /// List tasks, newest first.
-    List(ListArguments),
+    List(Box<ListArguments>),
     /// Show one task.
     Show(ShowArguments),
     /// Wait until a task is finished; the exit code tells how it ended.
@@ -40,7 +40,7 @@ struct ListArguments {
     /// Only tasks in this state; may be repeated.
     #[arg(long, value_name = "STATE")]
     status: Vec<String>,
-    /// Only tasks that are not finished.
+    /// Only tasks that a worker holds: claimed or running.
     #[arg(long)]
     in_flight: bool,
     /// Only tasks of this queue.
@@ -52,9 +52,9 @@ struct ListArguments {
     /// Only tasks of this name.
     #[arg(long)]
     name: Option<String>,
-    /// Only tasks with this tag; may be repeated.
+    /// Only tasks with this tag.
     #[arg(long, value_name = "KEY:VALUE", value_parser = argument::tag)]
-    tag: Vec<(String, String)>,
+    tag: Option<(String, String)>,
     /// Only tasks of this agent.
     #[arg(long)]
     agent: Option<String>,
@@ -114,8 +114,8 @@ struct CancelArguments {
 pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, Failure> {
     let client = context.client(&arguments.connection)?;
     match arguments.action {
-        Action::Submit(arguments) => submit::run(arguments, &client, context).await,
-        Action::List(arguments) => list(arguments, &client, context).await,
+        Action::Submit(arguments) => submit::run(*arguments, &client, context).await,
+        Action::List(arguments) => list(*arguments, &client, context).await,
         Action::Show(arguments) => show(arguments, &client, context).await,
         Action::Wait(arguments) => wait::wait(arguments, &client, context).await,
         Action::Watch(arguments) => wait::watch(arguments, &client, context).await,
@@ -141,7 +141,7 @@ async fn list(arguments: ListArguments, client: &Client, context: &Context) -> R
     if arguments.in_flight {
         call = call.query("in_flight", true);
     }
-    for (key, value) in &arguments.tag {
+    if let Some((key, value)) = &arguments.tag {
         call = call.query("tag", format!("{key}:{value}"));
     }
     for (name, value) in [

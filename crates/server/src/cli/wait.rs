@@ -179,10 +179,11 @@ pub(super) async fn watch(
         }
         let pause = left.map_or(LOOK, |left| left.min(LOOK));
         match &mut stream {
-            Some(opened) => match tokio::time::timeout(pause, opened.next()).await {
-                Ok(Err(_)) => stream = None,
-                Ok(Ok(_)) | Err(_) => {}
-            },
+            Some(opened) => {
+                if let Ok(Err(_)) = tokio::time::timeout(pause, opened.next()).await {
+                    stream = None;
+                }
+            }
             None => tokio::time::sleep(pause).await,
         }
     }

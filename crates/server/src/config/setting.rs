@@ -5,6 +5,9 @@
 
 use std::net::SocketAddr;
 
+/// Shorter keys can be guessed.
+const MIN_KEY_BYTES: usize = 16;
+
 /// What a setting's value must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -16,7 +19,7 @@ pub enum Kind {
     Url,
     /// Never shown.
     Secret,
-    /// Many secrets: an array in the file, commas between them elsewhere.
+    /// Many secrets `NAME:KEY`: an array in the file, commas between them elsewhere.
     Secrets,
     /// A filter of logs.
     Filter,
@@ -72,7 +75,12 @@ pub const SETTINGS: &[Setting] = &[
         "The server that client commands and workers talk to.",
     ),
     setting("key", Kind::Secret, None, "The key that client commands and workers send."),
-    setting("keys", Kind::Secrets, None, "The keys that the server accepts."),
+    setting(
+        "keys",
+        Kind::Secrets,
+        None,
+        "The keys that the server accepts, each as NAME:KEY; the name stands in the history.",
+    ),
     setting("cluster_key", Kind::Secret, None, "What the nodes of one cluster share."),
     setting(
         "log",
@@ -140,15 +148,12 @@ impl Setting {
                 format!("`{given}` is no address with a port; write for instance 127.0.0.1:7070")
             }),
             Kind::Url => check_url(value),
-            Kind::Secret | Kind::Secrets => {
-                if value.is_empty() || !value.chars().all(|c| c.is_ascii_graphic()) {
-                    return Err("a key must be printable ASCII without spaces".into());
-                }
-                if value.len() < 8 {
-                    return Err("a key must have 8 characters at least".into());
-                }
-                Ok(())
-            }
+            Kind::Secret => check_key(value),
+            Kind::Secrets => match value.split_once(':') {
+                Some(("", _)) => Err("a name is missing; write NAME:KEY, or the key alone".into()),
+                Some((_, key)) => check_key(key),
+                None => check_key(value),
+            },
             Kind::Filter => {
                 crate::logging::parse(value).map(|_| ()).map_err(|told| format!("`{given}` {told}"))
             }
@@ -178,6 +183,16 @@ impl Setting {
             _ => first.clone(),
         })
     }
+}
+
+fn check_key(key: &str) -> Result<(), String> {
+    if !key.chars().all(|c| c.is_ascii_graphic()) {
+        return Err("a key must be printable ASCII without spaces".into());
+    }
+    if key.len() < MIN_KEY_BYTES {
+        return Err(format!("a key must have {MIN_KEY_BYTES} characters at least"));
+    }
+    Ok(())
 }
 
 fn check_url(value: &str) -> Result<(), String> {

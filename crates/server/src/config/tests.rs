@@ -74,8 +74,11 @@ fn a_mistake_is_named_with_its_place_and_its_cure() {
 fn a_secret_is_never_shown() {
     let config = load(
         &[("database", "postgres://user:p@ss/word@host/db?sslmode=require&password=hunter22")],
-        &[("WINDLASS_KEY", "secret-key"), ("WINDLASS_KEYS", "secret-one, secret-two")],
-        Some("cluster_key = \"secret-cluster\"\n"),
+        &[
+            ("WINDLASS_KEY", "secret-key-for-me"),
+            ("WINDLASS_KEYS", "a:secret-one-of-two, secret-two-of-two"),
+        ],
+        Some("cluster_key = \"secret-cluster-key\"\n"),
     )
     .unwrap();
     let shown = format!("{:?}", config.entries);
@@ -84,7 +87,7 @@ fn a_secret_is_never_shown() {
     }
     assert!(shown.contains("postgres://user:***@host/db"), "{shown}");
     assert!(shown.contains("(2 keys)"));
-    assert_eq!(config.key.as_ref().unwrap().reveal(), "secret-key");
+    assert_eq!(config.key.as_ref().unwrap().reveal(), "secret-key-for-me");
     assert_eq!(format!("{:?}", config.key), "Some(***)");
     let told = load(&[], &[("WINDLASS_KEY", "short")], None).unwrap_err().0;
     assert!(!told.contains("short"), "{told}");
@@ -116,6 +119,6 @@ fn beyond_loopback_a_server_needs_keys() {
     };
     assert!(listens("127.0.0.1:1", &[]).is_ok());
     assert!(listens("[::1]:1", &[]).is_ok());
-    assert!(listens("0.0.0.0:1", &[("WINDLASS_KEYS", "long-enough")]).is_ok());
+    assert!(listens("0.0.0.0:1", &[("WINDLASS_KEYS", "me:long-enough-for-us")]).is_ok());
     assert!(listens("0.0.0.0:1", &[]).unwrap_err().contains("WINDLASS_KEYS"));
 }

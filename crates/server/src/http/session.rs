@@ -446,6 +446,10 @@ pub async fn finish(
     Body(request): Body<FinishRequest>,
 ) -> Result<Json<FinishAnswer>> {
     validate::batch("/items", request.items.len(), 0)?;
+    // A result is taken whatever became of the session: the lease decides.
+    if let Err(error) = api.engine.touch(id).await {
+        tracing::debug!(session = %id, %error, "a finish came from a session that is gone");
+    }
     let mut results = Vec::with_capacity(request.items.len());
     let mut finishes = Vec::with_capacity(request.items.len());
     for item in &request.items {

@@ -172,7 +172,7 @@ async fn end_group(child: &mut Child, group: Pid) {
     let _ = kill_process_group(group, Signal::TERM);
     let gone = async {
         let _ = child.wait().await;
-        while test_kill_process_group(group).is_ok() {
+        while is_alive(group) {
             sleep(Duration::from_millis(20)).await;
         }
     };
@@ -180,6 +180,28 @@ async fn end_group(child: &mut Child, group: Pid) {
         let _ = kill_process_group(group, Signal::KILL);
         let _ = child.wait().await;
     }
+}
+
+/// Whether a group has a living member. The dead count for the kernel until somebody collects
+/// them, which in a container may be never; so where there is a /proc, it is asked.
+fn is_alive(group: Pid) -> bool {
+    if test_kill_process_group(group).is_err() {
+        return false;
+    }
+    let Ok(processes) = std::fs::read_dir("/proc") else { return true };
+    let group = group.as_raw_nonzero().to_string();
+    let mut is_known = false;
+    for process in processes.flatten() {
+        let Ok(stat) = std::fs::read_to_string(process.path().join("stat")) else { continue };
+        // Behind the name, which may hold anything: state, parent, group.
+        let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
+        let (state, of) = (fields.next(), fields.nth(1));
+        is_known = true;
+        if of == Some(&*group) && !matches!(state, Some("Z" | "X")) {
+            return true;
+        }
+    }
+    !is_known
 }
 
 /// Waits until the output is read, and ends whatever the child has left behind in its group.

@@ -82,10 +82,15 @@ async fn deliver(shared: &Arc<Shared>, batch: Vec<Item>) {
 }
 
 async fn settle(shared: &Arc<Shared>, batch: Vec<Item>, results: &[Value]) {
+    let mut again = Vec::new();
     for (i, item) in batch.into_iter().enumerate() {
         let error = results.get(i).and_then(|result| result.get("error"));
         match error.filter(|error| !error.is_null()) {
             None => shared.hold.end(&item.lease_id),
+            // The database did not answer for this one: it may next time.
+            Some(error) if error["status"].as_u64().is_some_and(|s| s >= 500 || s == 429) => {
+                again.push(item);
+            }
             Some(error) => {
                 let code = error["code"].as_str().unwrap_or("refused");
                 let detail = error["detail"].as_str().unwrap_or_default();
@@ -93,13 +98,18 @@ async fn settle(shared: &Arc<Shared>, batch: Vec<Item>, results: &[Value]) {
             }
         }
     }
+    if !again.is_empty() {
+        tracing::warn!(count = again.len(), "some results were not stored; trying again");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Box::pin(deliver(shared, again)).await;
+    }
 }
 
 /// The server will not have this end. A result that breaks a rule becomes a failure that says
 /// so; anything else is over.
 async fn refused(shared: &Arc<Shared>, item: Item, refusal: &str, detail: &str) {
     let Item { task_id, lease_id, body, .. } = item;
-    let is_rule = ["validation_failed", "invalid_json", "payload_too_large", "data"];
+    let is_rule = ["validation_failed", "invalid_json", "too_large", "data"];
     if is_rule.contains(&refusal) && body["outcome"] != "release" && body["error"].is_null() {
         let message = format!("the server refused the result: {detail}");
         let outcome = Outcome::fail(INVALID_OUTPUT, message, &[], json!({ "refused": refusal }));

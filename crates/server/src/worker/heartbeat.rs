@@ -21,9 +21,9 @@ pub async fn run(shared: Arc<Shared>) {
     let mut failed = 0;
     loop {
         let Some(session) = shared.sessions.current() else {
-            // Nobody has registered yet, or the session was forgotten: the claimer registers,
-            // unless it is over with claiming.
-            if shared.is_draining() && shared.hold.len() > 0 {
+            // Nobody has registered yet, or the session was forgotten. The claimer registers when
+            // it claims; while all slots are taken, or none will be, the leases need it too.
+            if shared.hold.len() > 0 {
                 let _ = shared.sessions.get(&shared).await;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -63,8 +63,9 @@ async fn beat(shared: &Arc<Shared>, session: &Session) -> Result<(), Error> {
         for list in ["cancelled", "lost"] {
             for item in answer.body[list].as_array().into_iter().flatten() {
                 for (task_id, lease_id) in named.iter().filter(|lease| is_meant(item, lease)) {
-                    tracing::warn!(task_id, "the task is {list}; ending its command");
-                    shared.hold.stop(lease_id, Stop::Drop);
+                    if shared.hold.stop(lease_id, Stop::Drop) {
+                        tracing::warn!(task_id, "the task is {list}; ending its command");
+                    }
                 }
             }
         }

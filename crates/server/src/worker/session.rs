@@ -2,9 +2,11 @@
 
 use super::Shared;
 use crate::client::{Call, Error, Patience};
-use serde_json::json;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use windlass::domain::time::Timestamp;
 
 /// The lease when the server says nothing: that of a job.
 const DEFAULT_LEASE_MS: u64 = 60_000;
@@ -28,6 +30,7 @@ pub struct Sessions {
     current: Mutex<Option<Session>>,
     /// Held while registering, so that two parts of the worker do not both register.
     registering: tokio::sync::Mutex<()>,
+    has_registered: AtomicBool,
 }
 
 impl Sessions {
@@ -54,7 +57,13 @@ impl Sessions {
         let session = register(shared).await?;
         tracing::info!(session = session.id, queues = ?shared.options.queues, "registered");
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(session.clone());
+        self.has_registered.store(true, Ordering::Relaxed);
         Ok(session)
+    }
+
+    /// Whether the server has ever taken this worker.
+    pub fn has_registered(&self) -> bool {
+        self.has_registered.load(Ordering::Relaxed)
     }
 }
 
@@ -79,7 +88,7 @@ async fn register(shared: &Shared) -> Result<Session, Error> {
         // One round of patience at a time, so that an absent server is told of once.
         match shared.client.call(&call, Patience::SHORT).await {
             Ok(answer) => break answer.body,
-            Err(error) if error.is_temporary() => {
+            Err(error) if !is_lasting(&error, shared.sessions.has_registered()) => {
                 if !is_told {
                     tracing::warn!(%error, "no session yet; trying again until the server answers");
                     is_told = true;
@@ -92,7 +101,7 @@ async fn register(shared: &Shared) -> Result<Session, Error> {
     };
     let number = |name: &str| answer[name].as_u64();
     let lease_ms = number("lease_ms").or(options.lease_ms).unwrap_or(DEFAULT_LEASE_MS);
-    let ttl_ms = number("ttl_ms").unwrap_or(DEFAULT_TTL_MS);
+    let ttl_ms = number("ttl_ms").or_else(|| life_ms(&answer)).unwrap_or(DEFAULT_TTL_MS);
     let given = number("slots").and_then(|slots| usize::try_from(slots).ok());
     let id = answer["id"].as_str().or(body["id"].as_str()).unwrap_or_default().to_owned();
     Ok(Session {
@@ -102,11 +111,58 @@ async fn register(shared: &Shared) -> Result<Session, Error> {
     })
 }
 
+/// How long a new session lives without a sign of life: both times are the server's.
+fn life_ms(answer: &Value) -> Option<u64> {
+    let time = |name: &str| answer[name].as_str()?.parse::<Timestamp>().ok();
+    let life = time("expires_at")?.since_ms(time("created_at")?);
+    u64::try_from(life).ok().filter(|&life| life > 0)
+}
+
+/// Whether waiting will not help. What the server says about the request stays true; what it says
+/// about itself passes. An answer of somebody else is a wrong URL at first, and a proxy's trouble
+/// once the server has been there.
+pub fn is_lasting(error: &Error, was_there: bool) -> bool {
+    match (error, error.status()) {
+        (_, Some(408 | 429)) => false,
+        (_, Some(status)) => status < 500,
+        (Error::Unexpected { .. }, None) => !was_there,
+        _ => false,
+    }
+}
+
 /// Whether a refusal means that the session is no more.
 pub fn is_gone(error: &Error) -> bool {
     match error.status() {
         Some(404 | 410) => true,
         Some(409) => error.code().is_some_and(|code| code.starts_with("session_")),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::problem::Problem;
+
+    #[test]
+    fn a_worker_gives_up_only_where_waiting_does_not_help() {
+        for (status, is_final) in
+            [(401, true), (403, true), (422, true), (429, false), (500, false), (503, false)]
+        {
+            let problem = Problem::read(status, Some(&json!({ "code": "x" })), None).unwrap();
+            let error = Error::Problem(Box::new(problem));
+            assert_eq!(is_lasting(&error, true), is_final, "{status}");
+        }
+        let stranger = Error::Unexpected { server: "s".into(), cause: "c".into() };
+        assert!(is_lasting(&stranger, false) && !is_lasting(&stranger, true));
+    }
+
+    #[test]
+    fn the_life_of_a_session_is_taken_from_the_servers_own_times() {
+        let answer = json!({
+            "created_at": "2026-01-31T12:00:00.000Z", "expires_at": "2026-01-31T12:00:15.000Z",
+        });
+        assert_eq!(life_ms(&answer), Some(15_000));
+        assert_eq!(life_ms(&json!({ "expires_at": "2026-01-31T12:00:15.000Z" })), None);
     }
 }

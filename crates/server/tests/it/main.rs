@@ -1,3 +1,7 @@
 //! The binary as people use it: real processes, real databases, a real server.
 
+mod fake;
 mod migrate;
+mod service;
+mod task;
+mod worker;

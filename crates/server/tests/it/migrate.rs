@@ -25,13 +25,13 @@ fn migrate_goes_up_tells_where_it_stands_and_goes_down() {
         told(&output.stdout)
     };
     assert!(run(&["migrate", "status"]).contains("missing: run `windlass migrate up`"));
-    assert_eq!(run(&["migrate", "up"]).trim(), "applied 1");
+    assert!(run(&["migrate", "up"]).starts_with("applied 1\n"));
     assert!(run(&["migrate", "up"]).contains("nothing to do"));
     assert!(run(&["migrate", "status"]).contains("task"));
     let status: serde_json::Value =
         serde_json::from_str(&run(&["--json", "migrate", "status"])).unwrap();
     assert_eq!(status["applied"][0]["version"], 1);
-    assert_eq!(run(&["migrate", "down", "--to", "0", "--yes"]).trim(), "removed 1");
+    assert!(run(&["migrate", "down", "--to", "0", "--yes"]).ends_with("removed 1\n"));
     assert!(folder.path().join("windlass.db").exists());
 }
 
