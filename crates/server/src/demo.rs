@@ -171,7 +171,8 @@ impl Stage {
     }
 
     async fn call(&self, call: Call) -> Result<Value, String> {
-        let answer = self.client.call(&call, Patience::default()).await;
+        let answer =
+            self.client.call(&call, Patience { tries: 20, longest: Duration::from_secs(1) }).await;
         answer.map(|answer| answer.body).map_err(|error| error.to_string())
     }
 
@@ -270,8 +271,7 @@ impl Stage {
         let filled = done * 30 / count.max(1);
         let bar = format!("{}{}", "#".repeat(filled), ".".repeat(30 - filled));
         let seconds = self.started.elapsed().as_secs_f64();
-        print::part(&format!(
-            "\r\x1b[K{seconds:5.1} s  [{bar}] {done}/{count} done, {running} running, {retry} to retry"
-        ));
+        let told = format!("{done}/{count} done, {running} running, {retry} to retry");
+        print::part(&format!("\r\x1b[K{seconds:5.1} s  [{bar}] {told}"));
     }
 }

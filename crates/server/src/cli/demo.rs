@@ -13,7 +13,7 @@ SIGKILL while they work."
 )]
 pub(super) struct Arguments {
     /// How many tasks.
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, default_value_t = 150, value_parser = clap::value_parser!(u16).range(1..=1000))]
     tasks: u16,
 }
 
