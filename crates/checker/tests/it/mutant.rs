@@ -15,7 +15,7 @@ async fn run(mutant: Mutant, settle: Duration) -> (Folder, u64, Model) {
     let seed = Seed::from_environment();
     let mut model = Model::start(mutant).expect("a model starts");
     let mut plan = Plan::new(vec![model.url()], folder.path().to_owned(), seed);
-    plan.lease_ms = 600;
+    plan.lease_ms = 1_000;
     let load = Load::start(plan).expect("the load starts");
     let mut chance = Seed::new(seed).of("crash");
     for _ in 0..3 {
@@ -28,7 +28,7 @@ async fn run(mutant: Mutant, settle: Duration) -> (Folder, u64, Model) {
 
 /// What the checker finds in a run with this mutant.
 async fn caught(mutant: Mutant) -> BTreeSet<Invariant> {
-    let (folder, seed, model) = run(mutant, Duration::from_secs(4)).await;
+    let (folder, seed, model) = run(mutant, Duration::from_secs(6)).await;
     let run = gather(folder.path(), model.dump()).expect("the run's own logs can be read");
     println!("{mutant:?}, seed {seed}: {}", Summary::of(&run));
     let violations = check(&run);
