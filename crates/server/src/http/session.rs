@@ -227,6 +227,9 @@ pub struct ClaimBody {
     /// The call's id: the same id again returns what it already gave.
     #[schema(value_type = Option<Uuid>)]
     claim_id: Option<ClaimId>,
+    /// Only these tasks, as far as they are ready and in the session's queues; nobody waits then.
+    #[schema(value_type = Option<Vec<Uuid>>)]
+    task_ids: Option<Vec<TaskId>>,
 }
 
 fn one() -> i64 {
@@ -263,6 +266,7 @@ pub async fn claim(
         wait: Duration::from_millis(request.wait_ms as u64),
         start: request.start,
         claim: request.claim_id.unwrap_or_else(|| ClaimId(Uuid::now_v7())),
+        tasks: request.task_ids.unwrap_or_default(),
     };
     let taken = api.engine.claim(id, request).await?;
     Ok(Json(ClaimAnswer { assignments: taken.into_iter().map(Into::into).collect() }))

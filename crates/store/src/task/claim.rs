@@ -2,15 +2,17 @@
 //! and on PostgreSQL in one round trip.
 
 use super::Tasks;
+use super::cold::Ask;
 use super::floor::{Begun, Lane, NONE};
 use super::row::{Task, task};
-use crate::error::{Error, Result};
+use crate::error::{Error, Rejection, Result};
 use crate::statement;
 use crate::statement::Dialect;
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
 use uuid::Uuid;
-use windlass_domain::id::{ClaimId, LeaseId};
+use windlass_domain::command::Command;
+use windlass_domain::id::{ClaimId, LeaseId, TaskId};
 use windlass_domain::profile::Profile;
 use windlass_domain::time::Timestamp;
 
@@ -129,6 +131,33 @@ impl Tasks {
         let mut taken = self.claim_from(&claim, max, &lanes, &everything, look).await?;
         taken.ripened.extend(ripened);
         Ok(self.settle(taken, &begun, &lanes, &everything, max))
+    }
+
+    /// Takes these very tasks, as far as they are ready and in the claim's lanes. What it could not
+    /// take is not in the answer.
+    pub async fn claim_tasks(&self, claim: &Claim, ids: Vec<TaskId>) -> Result<Vec<Assignment>> {
+        let mut asks = Vec::with_capacity(ids.len());
+        for id in ids {
+            let Some(task) = self.show(id).await? else { continue };
+            if claim.queues.contains(&task.queue) && claim.profiles.contains(&task.profile) {
+                let command = Command::Claim {
+                    session: claim.session.clone(),
+                    lease_id: LeaseId(Uuid::new_v4()),
+                    claim_id: claim.claim,
+                    lease_ms: claim.lease_ms,
+                    start: claim.start,
+                };
+                asks.push(Ask::new(id, command, claim.session.as_str()));
+            }
+        }
+        for outcome in self.asks.join(asks).await {
+            if let Err(Rejection::Failed(error)) = outcome {
+                return Err(error);
+            }
+        }
+        let claim = claim.clone();
+        let body = move |tx: &mut dyn Tx| assignments(&tx.run(assigned(&claim))?);
+        self.store.read("claim_tasks", body).await
     }
 
     /// What a session holds beyond the leases that it knows of: the answer of a claim may have

@@ -262,9 +262,8 @@ fn is_same_request(row: &Row, task: &NewTask) -> Result<bool> {
         return Ok(row.text(1)? == task.request_digest);
     }
     // Submitted by windlass_submit: SQL computes no digest, so the task itself is compared.
-    let mut cell = 6;
     let mut same = row.text(2)? == task.queue && json::canonical(&row.json(3)?) == task.payload;
-    for text in [
+    let texts = [
         Some(task.profile.as_str()),
         task.name.as_deref(),
         task.agent.as_deref(),
@@ -279,9 +278,9 @@ fn is_same_request(row: &Row, task: &NewTask) -> Result<bool> {
         task.model.as_deref(),
         task.tier.as_deref(),
         task.correlation_id.as_deref(),
-    ] {
-        same &= row.maybe(cell, Row::text)? == text;
-        cell += 1;
+    ];
+    for (at, text) in texts.into_iter().enumerate() {
+        same &= row.maybe(6 + at, Row::text)? == text;
     }
     same &= row.maybe(20, Row::uuid)? == task.parent_id.map(|id| id.0);
     same &= (row.int32(21)?, row.int32(22)?) == (task.priority, task.max_retries);
