@@ -3,8 +3,9 @@
 //! Invariant: read through the store's own readers, after the servers have stopped, so that what
 //! the checker sees is what any later reader sees.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
+use windlass_domain::id::LeaseId;
 use windlass_domain::profile::Profile;
 use windlass_domain::state::{Event, State};
 use windlass_store::error::Result;
@@ -107,6 +108,16 @@ impl Dump {
         }
         dump.history.sort_by_key(|row| row.seq);
         Ok(dump)
+    }
+
+    /// The history shows digests of leases. Those that workers were given are put back, so that
+    /// both witnesses call them the same; the others only have to be told apart.
+    pub fn recognise(&mut self, leases: impl IntoIterator<Item = Uuid>) {
+        let known = leases.into_iter().map(|lease| (LeaseId(lease).digest().0, lease));
+        let known: HashMap<Uuid, Uuid> = known.collect();
+        for lease in self.history.iter_mut().filter_map(|row| row.lease.as_mut()) {
+            *lease = known.get(lease).copied().unwrap_or(*lease);
+        }
     }
 }
 

@@ -79,6 +79,8 @@ pub fn gather(folder: &Path, dump: Dump) -> std::io::Result<Run> {
     }
     run.calls.sort_by_key(|call| call.invoked_ms);
     run.effects.sort_by_key(|effect| effect.at_ms);
+    let handed = run.calls.iter().flat_map(|call| call.handed());
+    run.dump.recognise(handed.map(|handed| handed.held.lease));
     Ok(run)
 }
 

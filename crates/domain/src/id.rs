@@ -45,26 +45,21 @@ id! {
 }
 
 /// What a reader may know of a lease: enough to tell two apart, and no right to anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LeaseDigest([u8; 8]);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LeaseDigest(pub Uuid);
 
 impl LeaseId {
     /// The lease without the right.
     pub fn digest(self) -> LeaseDigest {
-        let mut digest = [0; 8];
-        digest.copy_from_slice(&Sha256::digest(self.0.as_bytes())[..8]);
-        LeaseDigest(digest)
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&Sha256::digest(self.0.as_bytes())[..16]);
+        LeaseDigest(Uuid::from_bytes(digest))
     }
 }
 
 impl std::fmt::Display for LeaseDigest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl Serialize for LeaseDigest {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        self.0.fmt(f)
     }
 }
