@@ -21,6 +21,7 @@ impl Server {
         let listen = format!("127.0.0.1:{port}");
         let child = Command::new(binary)
             .args(["serve", "--database", database, "--listen", &listen])
+            .env_remove("WINDLASS_PG_SETTINGS")
             .env("WINDLASS_LOG", "warn")
             .stdout(Stdio::null())
             .stderr(Stdio::inherit())

@@ -4,6 +4,7 @@
 //! are JSON. The exit codes are those of [`EXIT_CODES`], and `docs/cli.md` is compared with it.
 
 mod argument;
+mod demo;
 #[cfg(test)]
 mod document;
 mod events;
@@ -76,6 +77,8 @@ enum Command {
     Events(events::Arguments),
     /// Bring the database's schema up or down, or show where it stands.
     Migrate(migrate::Arguments),
+    /// See it survive: real processes are killed while they work, and nothing is lost.
+    Demo(demo::Arguments),
     /// Ask the server how it is.
     Status(inform::StatusArguments),
     /// Show which settings are in force, and where each came from.
@@ -217,6 +220,7 @@ pub fn run() -> ExitCode {
 async fn dispatch(command: Command, context: &Context) -> Result<u8, Failure> {
     match command {
         Command::Serve(arguments) => serve(arguments, context).await,
+        Command::Demo(arguments) => demo::run(arguments, context).await,
         Command::Worker(arguments) => work::run(*arguments, context).await,
         Command::Task(arguments) => task::run(arguments, context).await,
         Command::Session(arguments) => inform::sessions(arguments, context).await,

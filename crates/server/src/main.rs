@@ -5,6 +5,7 @@
 mod cli;
 mod client;
 mod config;
+mod demo;
 mod http;
 mod logging;
 mod print;

@@ -142,8 +142,13 @@ fn escaped_json(text: &str) -> String {
 /// Writes a line to standard output. A reader that has gone away, such as `head`, ends the
 /// program quietly: it has seen what it wanted.
 pub fn line(text: &str) {
+    part(&format!("{text}\n"));
+}
+
+/// Writes a part of a line, such as one that is drawn again and again.
+pub fn part(text: &str) {
     let mut out = std::io::stdout().lock();
-    if let Err(error) = writeln!(out, "{text}").and_then(|()| out.flush()) {
+    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
             std::process::exit(0);
         }

@@ -10,6 +10,7 @@ use windlass::{Engine, Options};
 /// Serves until the process is told to end.
 pub async fn run(config: Config) -> Result<()> {
     log_panics();
+    raise_file_limit();
     let keys: Vec<String> = config.keys.iter().map(|key| key.reveal().to_owned()).collect();
     let keys = Keys::parse(&keys).map_err(Error::Configuration)?;
     let shutdown = Duration::from_millis(config.shutdown_ms);
@@ -59,6 +60,16 @@ fn log_panics() {
             "a panic: a defect of this server"
         );
     }));
+}
+
+/// Every connection is a file: as many as the system permits this process.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if limit.current != limit.maximum && setrlimit(Resource::Nofile, raised).is_err() {
+        tracing::warn!(limit = ?limit.current, "the limit of open files could not be raised");
+    }
 }
 
 /// SIGTERM or Ctrl-C.

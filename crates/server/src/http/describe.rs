@@ -248,6 +248,7 @@ fn bounds(document: &mut Json) {
     of("RegisterRequest", "lease_ms", range(MIN_LEASE_MS, MAX_LEASE_MS));
     of("ClaimBody", "max", range(1, MAX_BATCH_ITEMS as i64));
     of("ClaimBody", "wait_ms", range(0, MAX_WAIT_MS));
+    of("ClaimBody", "task_ids", json!({ "maxItems": MAX_BATCH_ITEMS }));
     of("FinishRequest", "items", json!({ "maxItems": MAX_BATCH_ITEMS }));
     of("SessionHeartbeat", "leases", json!({ "maxItems": MAX_BATCH_ITEMS }));
     of(

@@ -229,6 +229,9 @@ pub struct ClaimBody {
     /// The call's id: the same id again returns what it already gave.
     #[schema(value_type = Option<Uuid>)]
     claim_id: Option<ClaimId>,
+    /// Only these tasks, as far as they are ready and in the session's queues; nobody waits then.
+    #[schema(value_type = Option<Vec<Uuid>>)]
+    task_ids: Option<Vec<TaskId>>,
 }
 
 fn one() -> i64 {
@@ -259,11 +262,14 @@ pub async fn claim(
     errors.range("/max", request.max, 1, validate::MAX_BATCH_ITEMS as i64);
     errors.range("/wait_ms", request.wait_ms, 0, MAX_WAIT_MS);
     errors.into_result()?;
+    let tasks = request.task_ids.unwrap_or_default();
+    validate::batch("/task_ids", tasks.len(), 0)?;
     let request = ClaimRequest {
         max: request.max as usize,
         wait: Duration::from_millis(request.wait_ms as u64),
         start: request.start,
         claim: request.claim_id.unwrap_or_else(|| ClaimId(Uuid::now_v7())),
+        tasks,
     };
     let taken = api.engine.claim(id, request).await?;
     let ids = taken.iter().map(|assignment| assignment.task.correlation_id.as_deref());
@@ -453,6 +459,10 @@ pub async fn finish(
     Body(request): Body<FinishRequest>,
 ) -> Result<Json<FinishAnswer>> {
     validate::batch("/items", request.items.len(), 0)?;
+    // A result is taken whatever became of the session: the lease decides.
+    if let Err(error) = api.engine.touch(id).await {
+        tracing::debug!(session = %id, %error, "a finish came from a session that is gone");
+    }
     let mut results = Vec::with_capacity(request.items.len());
     let mut finishes = Vec::with_capacity(request.items.len());
     for (index, item) in request.items.iter().enumerate() {

@@ -32,7 +32,9 @@ use tokio::sync::watch;
 use uuid::Uuid;
 use wait::Waiters;
 use windlass_domain::id::SessionId;
+use windlass_store::error::Error as StoreError;
 use windlass_store::group::{Bounds, Group};
+use windlass_store::migration;
 use windlass_store::node::Nodes;
 use windlass_store::session::Sessions;
 use windlass_store::store::{Store, Wake};
@@ -81,6 +83,7 @@ struct Inner {
     dispatcher: Arc<Dispatcher>,
     waiters: Waiters,
     held: Held,
+    alive: session::Alive,
     log: Log,
     renewals: Group<SessionId, bool>,
     duties: duty::Running,
@@ -104,6 +107,7 @@ impl Engine {
             nodes: Nodes::new(store.clone()),
             waiters: Waiters::default(),
             held: Held::default(),
+            alive: session::Alive::default(),
             log: Log::new(options.log_entries),
             duties: duty::Running::default(),
             workers: shutdown::Workers::default(),
@@ -194,6 +198,13 @@ impl Engine {
                 tracing::warn!(%error, "this node could not announce itself");
             }
             engine.renew_streams().await;
+            // Another node may have migrated the schema to something that this program breaks.
+            if let Err(error @ StoreError::NewerSchema { .. }) =
+                migration::require_current(&engine.inner.store).await
+            {
+                tracing::error!(%error, "this node stops serving");
+                engine.drain();
+            }
         });
     }
 

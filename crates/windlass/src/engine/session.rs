@@ -3,7 +3,9 @@
 //! Invariant: a heartbeat renews only the leases it names; what the session holds and did not name
 //! comes back in the answer, so that a claim whose response was lost strands nothing.
 
-use std::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 use windlass_domain::id::{ChangeId, ClaimId, LeaseId, SessionId, TaskId};
 use windlass_domain::limit;
@@ -42,6 +44,8 @@ pub struct ClaimRequest {
     pub start: bool,
     /// The call; repeating it returns what it already gave.
     pub claim: ClaimId,
+    /// Only these tasks, if there are any here; then nobody waits.
+    pub tasks: Vec<TaskId>,
 }
 
 /// One lease of a heartbeat.
@@ -70,6 +74,36 @@ pub struct BeatAnswer {
     pub failed: Vec<(TaskId, Rejection)>,
     /// What the session holds and did not name.
     pub unnamed: Vec<Assignment>,
+}
+
+/// How often a session that is in use is renewed.
+const RENEW_EVERY: Duration = Duration::from_millis(windlass_store::session::TTL_MS as u64 / 3);
+/// How many sessions are remembered as renewed; beyond, those that are due are forgotten.
+const REMEMBERED: usize = 10_000;
+
+/// When this node last renewed which session.
+#[derive(Default)]
+pub(super) struct Alive {
+    renewed: Mutex<HashMap<SessionId, Instant>>,
+}
+
+impl Alive {
+    fn is_fresh(&self, id: SessionId) -> bool {
+        let renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        renewed.get(&id).is_some_and(|at| at.elapsed() < RENEW_EVERY)
+    }
+
+    fn renewed(&self, id: SessionId) {
+        let mut renewed = self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        if renewed.len() >= REMEMBERED {
+            renewed.retain(|_, at| at.elapsed() < RENEW_EVERY);
+        }
+        renewed.insert(id, Instant::now());
+    }
+
+    fn forget(&self, id: SessionId) {
+        self.renewed.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+    }
 }
 
 /// Concurrent renewals share a transaction.
@@ -152,8 +186,15 @@ impl Engine {
         if *self.inner.phase.borrow() != Phase::Running {
             return Err(Error::ShuttingDown);
         }
+        self.touch(id).await?;
         let max = request.max.min(session.slots.try_into().unwrap_or(1));
         let claim = self.claim_of(&session, request.claim, max, request.start);
+        if !request.tasks.is_empty() {
+            let tasks = request.tasks.into_iter().take(max).collect();
+            let taken = self.inner.tasks.claim_tasks(&claim, tasks).await?;
+            self.tell_event();
+            return Ok(taken);
+        }
         let claiming =
             self.inner.dispatcher.claim(claim, request.wait, self.inner.phase.subscribe());
         let taken = self.while_alive(id, claiming).await?;
@@ -163,18 +204,22 @@ impl Engine {
         Ok(taken)
     }
 
+    /// A worker that calls is alive: its session is renewed, though not at every call.
+    pub async fn touch(&self, id: SessionId) -> Result<()> {
+        if self.inner.alive.is_fresh(id) { Ok(()) } else { self.renew(id).await }
+    }
+
     /// A worker that waits for work is alive: its session is renewed meanwhile.
     async fn while_alive<T>(
         &self,
         id: SessionId,
         work: impl Future<Output = windlass_store::error::Result<T>>,
     ) -> Result<T> {
-        let every = Duration::from_millis(windlass_store::session::TTL_MS as u64 / 3);
         let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {
                 done = &mut work => return Ok(done?),
-                () = tokio::time::sleep(every) => drop(self.renew(id).await),
+                () = tokio::time::sleep(RENEW_EVERY) => drop(self.renew(id).await),
             }
         }
     }
@@ -201,7 +246,10 @@ impl Engine {
     pub async fn renew(&self, id: SessionId) -> Result<()> {
         let renewed = self.inner.renewals.join(vec![id]).await.pop();
         match renewed {
-            Some(Ok(true)) => Ok(()),
+            Some(Ok(true)) => {
+                self.inner.alive.renewed(id);
+                Ok(())
+            }
             Some(Err(rejection)) => Err(rejection.into()),
             // Closed, or unknown: the row says which.
             Some(Ok(false)) | None => self.open_session(id).await.map(drop),
@@ -250,6 +298,7 @@ impl Engine {
     /// Ends a session gracefully: what it held goes back at once.
     pub async fn close_session(&self, id: SessionId) -> Result<()> {
         // Once more after a close, so that a repeated call finds nothing left behind.
+        self.inner.alive.forget(id);
         let closed = self.inner.sessions.close(id, "closed").await?;
         if !closed && self.inner.sessions.show(id).await?.is_none() {
             return Err(Error::UnknownSession(id));

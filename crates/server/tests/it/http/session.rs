@@ -15,6 +15,7 @@ super::facts!(
     a_long_poll_ends_empty_when_its_time_is_up,
     a_claim_with_the_same_id_returns_what_it_gave,
     a_claim_takes_only_the_sessions_kinds_and_queues,
+    a_claim_by_ids_takes_those_and_no_others,
     a_heartbeat_tells_what_is_renewed_cancelled_lost_and_unnamed,
     a_heartbeat_renews_only_what_it_names,
     a_finish_of_many_gives_each_its_outcome_in_order,
@@ -149,6 +150,22 @@ async fn a_claim_takes_only_the_sessions_kinds_and_queues(server: Server) {
     let taken = claim(&server, &session, json!({})).await;
     assert_eq!(taken[0]["task"]["id"], job.as_str());
     assert!(claim(&server, &session, json!({})).await.is_empty());
+}
+
+async fn a_claim_by_ids_takes_those_and_no_others(server: Server) {
+    let (_, wanted) = (server.submit("q").await, server.submit("q").await);
+    let foreign = server.submit("other").await;
+    let session = server.worker("q", 3).await;
+    let body = json!({ "max": 3, "task_ids": [wanted, foreign], "wait_ms": 60_000 });
+    let taken = claim(&server, &session, body.clone()).await;
+    assert_eq!(taken.len(), 1);
+    assert_eq!(taken[0]["task"]["id"], wanted.as_str());
+    assert!(claim(&server, &session, body).await.is_empty(), "nobody waits for named tasks");
+    let many = vec![wanted; 1_001];
+    let path = format!("/v1/sessions/{session}/claim");
+    let reply = server.post(&path, json!({ "task_ids": many })).await;
+    let problem = reply.refused(422, "validation_failed");
+    assert_eq!(problem["errors"][0]["pointer"], "/task_ids");
 }
 
 async fn a_heartbeat_tells_what_is_renewed_cancelled_lost_and_unnamed(server: Server) {
