@@ -9,6 +9,7 @@ use super::connection::{Connection, Step};
 use super::decode::decode_rows;
 use super::encode::encode_call;
 use super::error::{Failure, Verdict, failure};
+use super::text::text_of_call;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::statement::{Dialect, Statement};
@@ -117,6 +118,11 @@ impl<'a> PostgresTx<'a> {
 
     fn step<'s>(&mut self, call: &Call<'s>) -> Result<(&'s str, Step<'s>), Failure> {
         let name = call.statement.name;
+        if self.connection.is_pooled() {
+            let parameters = text_of_call(call).map_err(Failure::of)?;
+            let sql = call.statement.text(Dialect::Postgres);
+            return Ok((name, Step::ParseAndRun(sql, parameters)));
+        }
         let limit = self.answer_timeout;
         let prepared = self.runtime.block_on(async {
             tokio::time::timeout(limit, self.connection.prepare(call.statement)).await
@@ -172,8 +178,9 @@ impl<'a> PostgresTx<'a> {
     fn end(&mut self, mut steps: Vec<(&str, Step<'_>)>) -> Result<Answers, Failure> {
         let warnings = self.connection.warnings();
         // A lone statement is its own transaction: the server commits it before it is ready for
-        // the next one, which is what the driver waits for.
-        let alone = self.phase == Phase::Fresh && steps.len() == 1;
+        // the next one, which is what the driver waits for. Behind a pooler it needs its settings.
+        let alone =
+            self.phase == Phase::Fresh && steps.len() == 1 && !self.connection.is_pooled();
         let fresh = self.phase == Phase::Fresh && !alone;
         if fresh {
             steps.insert(0, begin());
@@ -262,7 +269,7 @@ impl Tx for PostgresTx<'_> {
 }
 
 fn begin() -> (&'static str, Step<'static>) {
-    ("begin", Step::Command("BEGIN"))
+    ("begin", Step::Begin)
 }
 
 /// BEGIN hardly ever fails. If it does while a statement is in flight behind it, that statement
