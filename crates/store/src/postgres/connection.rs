@@ -183,7 +183,9 @@ impl Connection {
 
     /// Gives the connection up while the server may still work for it.
     pub async fn abandon(self, tls: MakeRustlsConnect) {
-        if !self.client.is_closed() {
+        // A pooler ends the server's connection by itself when its client leaves in mid-work, and
+        // pgbouncer 1.18 dies of a cancel request whose sender does not wait.
+        if !self.client.is_closed() && !self.is_pooled() {
             // Nobody will commit what is running: spare the server the rest of the work.
             let token = self.client.cancel_token();
             let _ = timeout(CANCEL_LIMIT, token.cancel_query(tls)).await;

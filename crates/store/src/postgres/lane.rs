@@ -243,7 +243,8 @@ impl Worker {
     /// Connects again if need be, until the deadline; at least once if no attempt is recent.
     fn reach(&mut self, deadline: Instant) -> Result<()> {
         let epoch = self.shared.schema_epoch.load(Ordering::SeqCst);
-        let fine = |connection: &Connection| !connection.is_closed() && !connection.is_outdated(epoch);
+        let fine =
+            |connection: &Connection| !connection.is_closed() && !connection.is_outdated(epoch);
         if self.connection.as_ref().is_some_and(fine) {
             return Ok(());
         }

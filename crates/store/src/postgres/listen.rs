@@ -96,9 +96,7 @@ pub(super) fn start(shared: Arc<Shared>, hear: Hear) -> Result<JoinHandle<()>> {
             match ended {
                 Ok(Ended::Closed) => return,
                 Ok(Ended::Deaf) => {
-                    tracing::warn!(
-                        "LISTEN hears nothing here; this node only polls"
-                    );
+                    tracing::warn!("LISTEN hears nothing here; this node only polls");
                     return;
                 }
                 Err(error) => {

@@ -13,6 +13,7 @@ use bytes::BytesMut;
 use std::fmt::{self, Write};
 use std::sync::LazyLock;
 use tokio_postgres::types::{Format, IsNull, Kind, ToSql, Type};
+use windlass_domain::time::Timestamp;
 
 /// The type that leaves it to the server which type it is.
 pub(super) static UNSPECIFIED: LazyLock<Type> =
@@ -103,7 +104,7 @@ fn text(value: &Value) -> Result<Option<String>, &'static str> {
             text.clone()
         }
         Value::Uuid(id) => id.to_string(),
-        Value::Time(time) => time.to_string(),
+        Value::Time(time) => Julian(*time).to_string(),
         Value::TextList(texts) => {
             let mut out = Array::new(texts.len());
             for text in texts {
@@ -128,13 +129,26 @@ fn list<'a>(values: impl ExactSizeIterator<Item = &'a Value>) -> Result<String, 
             Value::Int(i) => out.plain(i),
             Value::Text(text) | Value::Json(text) => out.quoted(text)?,
             Value::Uuid(id) => out.plain(id),
-            Value::Time(time) => out.plain(time),
+            Value::Time(time) => out.plain(Julian(*time)),
             Value::TextList(_) | Value::UuidList(_) => {
                 return Err("a list cannot be part of an item");
             }
         }
     }
     Ok(out.end())
+}
+
+/// A time by its Julian day, which the server reads the same whatever its settings are.
+struct Julian(Timestamp);
+
+impl fmt::Display for Julian {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const EPOCH_1970: i64 = 2_440_588;
+        let (seconds, ms) = (self.0.as_ms() / 1000, self.0.as_ms() % 1000);
+        let (day, second) = (EPOCH_1970 + seconds / 86_400, seconds % 86_400);
+        let (hour, minute) = (second / 3600, second / 60 % 60);
+        write!(f, "J{day}T{hour:02}:{minute:02}:{:02}.{ms:03}Z", second % 60)
+    }
 }
 
 /// A one-dimensional array on its way.
@@ -195,6 +209,12 @@ mod tests {
         let items = [Value::Null, Value::Int(-1), Value::Json(r#"{"k":"v"}"#.into())];
         assert_eq!(list(items.iter()).unwrap(), r#"{NULL,-1,"{\"k\":\"v\"}"}"#);
         assert_eq!(text(&Value::UuidList(Vec::new())).unwrap().unwrap(), "{}");
+    }
+
+    #[test]
+    fn the_first_and_the_last_time_can_be_told() {
+        assert_eq!(Julian(Timestamp::EPOCH).to_string(), "J2440588T00:00:00.000Z");
+        assert_eq!(Julian(Timestamp::MAX).to_string(), "J5373484T23:59:59.999Z");
     }
 
     #[test]

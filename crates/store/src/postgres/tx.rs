@@ -22,6 +22,9 @@ use windlass_domain::time::Timestamp;
 static NOW: Statement =
     Statement::new("now", "", "SELECT date_trunc('milliseconds', clock_timestamp())");
 
+/// The statement that lets one program migrate at a time.
+const MIGRATION_LOCK: &str = "schema/lock";
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Nothing was sent.
@@ -65,7 +68,7 @@ impl<'a> PostgresTx<'a> {
         }
     }
 
-    /// Whether a script ran, after which prepared statements may be stale.
+    /// Whether a script ran, here or elsewhere, after which prepared statements may be stale.
     pub fn scripted(&self) -> bool {
         self.scripted
     }
@@ -179,8 +182,7 @@ impl<'a> PostgresTx<'a> {
         let warnings = self.connection.warnings();
         // A lone statement is its own transaction: the server commits it before it is ready for
         // the next one, which is what the driver waits for. Behind a pooler it needs its settings.
-        let alone =
-            self.phase == Phase::Fresh && steps.len() == 1 && !self.connection.is_pooled();
+        let alone = self.phase == Phase::Fresh && steps.len() == 1 && !self.connection.is_pooled();
         let fresh = self.phase == Phase::Fresh && !alone;
         if fresh {
             steps.insert(0, begin());
@@ -238,6 +240,8 @@ impl Tx for PostgresTx<'_> {
 
     fn run(&mut self, call: Call<'_>) -> Result<Vec<Row>> {
         self.usable()?;
+        // Whoever has waited for this lock may find that another program has migrated.
+        self.scripted |= call.statement.name == MIGRATION_LOCK;
         let limit = self.answer_timeout;
         let rows = self.step(&call).and_then(|step| self.within(step, limit));
         let rows = self.told(rows)?;
