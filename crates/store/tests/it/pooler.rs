@@ -261,6 +261,8 @@ async fn many_callers() {
     assert_eq!(once.len(), done.len(), "a task was done twice");
     let left = pooled.nodes[0].tasks.claim(claim_of("w", &["q"], CALLERS * EACH)).await.unwrap();
     assert_eq!(done.len() + left.len(), CALLERS * EACH);
+    let doubts = pooled.nodes.iter().map(|node| node.postgres.stats().ambiguous_commits);
+    assert_eq!(doubts.sum::<u64>(), 0, "a healthy pooler leaves no doubt");
     // Each waits its turn between transactions, never in one.
     eventually("nobody is in a transaction", || pooled.connections("state <> 'idle'") == 0);
     for _ in 0..20 {
