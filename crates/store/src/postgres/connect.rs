@@ -1,15 +1,16 @@
 //! Makes connections: settings, and the check that the server keeps what it acknowledges.
 //!
-//! Invariant: the check runs on every connection, because after a failover another server answers.
+//! Invariants: the check runs on every connection, because after a failover another server answers.
+//! Behind a transaction pooler nothing is set for longer than a transaction.
 
 use super::connection::{Connection, Notices};
 use super::error::while_connecting;
 use super::options::Options;
-use super::{tls, url};
+use super::{pooler, tls, url};
 use crate::error::{Error, Result};
 use crate::store::Lane;
 use std::future::poll_fn;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::timeout;
 use tokio_postgres::error::Severity;
@@ -18,6 +19,11 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// The oldest server version whose behaviour our statements rely on.
 const OLDEST_VERSION: u32 = 15;
+
+/// Asks what the server does with an acknowledged commit.
+const DURABILITY: &str = "SELECT current_setting('fsync'), current_setting('full_page_writes'),
+    current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),
+    pg_is_in_recovery()";
 
 /// What the server does with an acknowledged commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +66,8 @@ pub(super) struct Connector {
     config: Config,
     tls: MakeRustlsConnect,
     options: Options,
+    /// Whether a transaction pooler is in between, once it is known.
+    pooled: OnceLock<bool>,
 }
 
 impl Connector {
@@ -73,7 +81,8 @@ impl Connector {
         config.keepalives_interval(Duration::from_secs(5));
         config.keepalives_retries(3);
         config.tcp_user_timeout(Duration::from_secs(25));
-        Ok(Connector { config, tls, options })
+        let pooled = target.pooled.map_or_else(OnceLock::new, OnceLock::from);
+        Ok(Connector { config, tls, options, pooled })
     }
 
     pub fn options(&self) -> &Options {
@@ -82,6 +91,20 @@ impl Connector {
 
     pub fn tls(&self) -> MakeRustlsConnect {
         self.tls.clone()
+    }
+
+    /// Whether a transaction pooler is in between.
+    pub fn is_pooled(&self) -> bool {
+        self.pooled.get().copied().unwrap_or(false)
+    }
+
+    /// Finds out whether a transaction pooler is in between, unless the URL says it.
+    pub async fn find_pooler(&self) -> Result<()> {
+        if self.pooled.get().is_none() {
+            let found = pooler::detect(self).await?;
+            self.pooled.get_or_init(|| found);
+        }
+        Ok(())
     }
 
     /// One attempt; the connection is driven by the current runtime.
@@ -110,13 +133,18 @@ impl Connector {
                 }
             }
         });
-        let messages = client.simple_query(&self.settings(lane)).await;
-        let messages = messages.map_err(|error| while_connecting(&error))?;
-        let durability = read_durability(&messages)?;
+        let begin = self.is_pooled().then(|| self.begin(lane));
+        let durability = match &begin {
+            Some(begin) => pooler::introduce(&client, begin, DURABILITY).await?,
+            None => {
+                let messages = client.simple_query(&self.settings(lane)).await;
+                read_durability(&messages.map_err(|error| while_connecting(&error))?)?
+            }
+        };
         if !self.options.unsafe_durability {
             durability.check()?;
         }
-        Ok((Connection::new(client, driver, notices), durability))
+        Ok((Connection::new(client, driver, notices, begin), durability))
     }
 
     /// A connection without settings, which the caller drives: for wake-ups.
@@ -130,37 +158,44 @@ impl Connector {
 
     /// The settings of a connection and the question what came of them, in one round trip.
     fn settings(&self, lane: Lane) -> String {
+        let isolation = match lane {
+            Lane::Read => {
+                "SET default_transaction_isolation = 'repeatable read';
+                 SET default_transaction_read_only = on;"
+            }
+            _ => "SET default_transaction_isolation = 'read committed';",
+        };
+        format!("{} {isolation} {DURABILITY}", self.set("SET", lane))
+    }
+
+    /// How a transaction begins behind a pooler: with its settings, which end with it.
+    fn begin(&self, lane: Lane) -> String {
+        let isolation = match lane {
+            Lane::Read => "ISOLATION LEVEL REPEATABLE READ READ ONLY",
+            _ => "ISOLATION LEVEL READ COMMITTED READ WRITE",
+        };
+        format!("BEGIN {isolation}; {}", self.set("SET LOCAL", lane))
+    }
+
+    fn set(&self, set: &str, lane: Lane) -> String {
         let options = &self.options;
         let mut sql = format!(
-            "SET synchronous_commit = {}; SET statement_timeout = {}; SET lock_timeout = {};
-             SET idle_in_transaction_session_timeout = {}; SET jit = off; SET timezone = 'UTC';
-             SET client_min_messages = warning;",
+            "{set} synchronous_commit = {}; {set} statement_timeout = {}; {set} lock_timeout = {};
+             {set} idle_in_transaction_session_timeout = {}; {set} jit = off;
+             {set} timezone = 'UTC'; {set} client_min_messages = warning;",
             options.synchronous_commit.as_str(),
             options.statement_timeout.as_millis(),
             options.lock_timeout.as_millis(),
             options.idle_in_transaction_timeout.as_millis(),
         );
-        if lane == Lane::Read {
-            sql.push_str(
-                "SET default_transaction_isolation = 'repeatable read';
-                 SET default_transaction_read_only = on;",
-            );
-        } else {
-            sql.push_str("SET default_transaction_isolation = 'read committed';");
-        }
         if options.hot_planner && lane != Lane::Read {
             // A queue's statistics are always stale: the hot statements must use the partial
             // index whatever ANALYZE last saw, and need no new plan per execution.
-            sql.push_str(
-                "SET enable_seqscan = off; SET enable_bitmapscan = off;
-                 SET plan_cache_mode = force_generic_plan;",
-            );
+            sql.push_str(&format!(
+                "{set} enable_seqscan = off; {set} enable_bitmapscan = off;
+                 {set} plan_cache_mode = force_generic_plan;"
+            ));
         }
-        sql.push_str(
-            "SELECT current_setting('fsync'), current_setting('full_page_writes'),
-                    current_setting('synchronous_commit'),
-                    current_setting('synchronous_standby_names'), pg_is_in_recovery()",
-        );
         sql
     }
 }
@@ -175,7 +210,7 @@ fn check_version(version: &str) -> Result<()> {
     }
 }
 
-fn read_durability(messages: &[SimpleQueryMessage]) -> Result<Durability> {
+pub(super) fn read_durability(messages: &[SimpleQueryMessage]) -> Result<Durability> {
     let row = messages.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) if row.len() == 5 => Some(row),
         _ => None,

@@ -3,6 +3,8 @@
 //! Invariant: a pipeline is sent in order and in one flight; its answers come in order.
 
 use super::encode::Encoded;
+use super::text::{Text, UNSPECIFIED};
+use super::{lane, pooler};
 use crate::statement::{self, Dialect};
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -36,10 +38,16 @@ impl Notices {
 
 /// One thing to send.
 pub(super) enum Step<'a> {
-    /// A command without parameters: BEGIN, COMMIT, a script.
+    /// The beginning of a transaction.
+    Begin,
+    /// A command without parameters: COMMIT, a script.
     Command(&'a str),
     /// A prepared statement with its parameters.
     Run(Statement, Vec<Encoded>),
+    /// A statement without a name, parsed and run in one flight, as behind a pooler.
+    ParseAndRun(&'a str, Vec<Text>),
+    /// A synced commit that changes nothing.
+    Probe,
 }
 
 /// The time limit passed before all answers came.
@@ -52,7 +60,10 @@ pub(super) struct Connection {
     notices: Arc<Notices>,
     /// By name, with the text they were made from.
     prepared: HashMap<&'static str, (String, Statement)>,
-    schema_epoch: u64,
+    /// What the schema was when statements and types were asked for.
+    pub schema_epoch: u64,
+    /// Behind a transaction pooler: how each transaction begins.
+    begin: Option<String>,
     /// The answer to a COMMIT is overdue: the server waits for its standby. The connection is
     /// kept and not cancelled. To cancel would show the unconfirmed rows to others, who could
     /// then acknowledge what a failover still loses; to hang up would leave a backend behind.
@@ -60,19 +71,36 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub fn new(client: Client, driver: JoinHandle<()>, notices: Arc<Notices>) -> Connection {
+    pub fn new(
+        client: Client,
+        driver: JoinHandle<()>,
+        notices: Arc<Notices>,
+        begin: Option<String>,
+    ) -> Connection {
         Connection {
             client,
             driver,
             notices,
             prepared: HashMap::new(),
             schema_epoch: 0,
+            begin,
             overdue: false,
         }
     }
 
     pub fn is_closed(&self) -> bool {
         self.client.is_closed()
+    }
+
+    /// Whether a transaction pooler is in between.
+    pub fn is_pooled(&self) -> bool {
+        self.begin.is_some()
+    }
+
+    /// Whether the driver knows the types of a schema that has changed since: behind a pooler it
+    /// cannot ask again.
+    pub fn is_outdated(&self, schema_epoch: u64) -> bool {
+        self.is_pooled() && self.schema_epoch != schema_epoch && !self.overdue
     }
 
     /// How many warnings came so far.
@@ -86,16 +114,18 @@ impl Connection {
 
     /// Forgets prepared statements and types if the schema was changed since they were made.
     pub fn refresh(&mut self, schema_epoch: u64) {
-        if self.schema_epoch != schema_epoch {
+        if !self.is_pooled() && self.schema_epoch != schema_epoch {
             self.forget_statements();
             self.schema_epoch = schema_epoch;
         }
     }
 
-    /// Forgets prepared statements and types.
+    /// Forgets prepared statements and types, but behind a pooler.
     pub fn forget_statements(&mut self) {
-        self.prepared.clear();
-        self.client.clear_type_cache();
+        if !self.is_pooled() {
+            self.prepared.clear();
+            self.client.clear_type_cache();
+        }
     }
 
     /// The prepared form of a statement; asks the server only the first time.
@@ -123,9 +153,22 @@ impl Connection {
 
     fn send<'a>(&'a self, step: &'a Step<'a>) -> Answer<'a> {
         match step {
-            Step::Command(sql) => {
-                Box::pin(async { self.client.batch_execute(sql).await.map(|()| Vec::new()) })
-            }
+            Step::Begin => self.command(self.begin.as_deref().unwrap_or("BEGIN")),
+            Step::Command(sql) => self.command(sql),
+            Step::Probe => match &self.begin {
+                None => self.command(lane::PROBE),
+                Some(begin) => Box::pin(async {
+                    let probe = pooler::probe(begin);
+                    self.client.batch_execute(&probe).await.map(|()| Vec::new())
+                }),
+            },
+            Step::ParseAndRun(sql, parameters) => Box::pin(async {
+                let parameters: Vec<_> = parameters
+                    .iter()
+                    .map(|p| (p as &(dyn ToSql + Sync), UNSPECIFIED.clone()))
+                    .collect();
+                self.client.query_typed(sql, &parameters).await
+            }),
             Step::Run(statement, parameters) => Box::pin(async {
                 let parameters: Vec<_> =
                     parameters.iter().map(|p| p as &(dyn ToSql + Sync)).collect();
@@ -134,9 +177,15 @@ impl Connection {
         }
     }
 
+    fn command<'a>(&'a self, sql: &'a str) -> Answer<'a> {
+        Box::pin(async { self.client.batch_execute(sql).await.map(|()| Vec::new()) })
+    }
+
     /// Gives the connection up while the server may still work for it.
     pub async fn abandon(self, tls: MakeRustlsConnect) {
-        if !self.client.is_closed() {
+        // A pooler ends the server's connection by itself when its client leaves in mid-work, and
+        // pgbouncer 1.18 dies of a cancel request whose sender does not wait.
+        if !self.client.is_closed() && !self.is_pooled() {
             // Nobody will commit what is running: spare the server the rest of the work.
             let token = self.client.cancel_token();
             let _ = timeout(CANCEL_LIMIT, token.cancel_query(tls)).await;

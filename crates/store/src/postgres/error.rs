@@ -61,13 +61,16 @@ pub(super) fn failure(operation: &str, error: &tokio_postgres::Error) -> Failure
     // A read-only server is an old primary: look for the new one. Internal errors may come from
     // types that were made anew under a prepared statement.
     let stale = code == "25006" || code.starts_with("XX") || schema_changed(db);
-    Failure { error: from_db(operation, db), verdict, discard: fatal || stale, refused: !fatal }
+    // A name that is missing or taken may be one by which the driver asks for a type, after the
+    // statement itself, and COMMIT, have been carried out.
+    let refused = !fatal && !matches!(code, "26000" | "42P05");
+    Failure { error: from_db(operation, db), verdict, discard: fatal || stale, refused }
 }
 
 /// Whether a prepared statement is out of date: its plan, or its very name.
 fn schema_changed(db: &DbError) -> bool {
     match db.code().code() {
-        "26000" => true,
+        "26000" | "42P05" => true,
         // The words of this error are translated, the place it comes from is not.
         "0A000" => db.routine() == Some("RevalidateCachedQuery"),
         _ => false,

@@ -27,7 +27,7 @@ const CONFLICT_TRIES: u32 = 5;
 const DOUBT_ROUNDS: u32 = 3;
 /// Writes to the log of the database and changes nothing. Its commit waits for the synchronous
 /// standby like any other, so that a clean answer covers all commits before it.
-const PROBE: &str = "SELECT pg_logical_emit_message(true, 'windlass', '')";
+pub(super) const PROBE: &str = "SELECT pg_logical_emit_message(true, 'windlass', '')";
 
 /// Connects once, trying for as long as a job would, and tells what the server promises. On a
 /// thread of its own, because the caller may be inside a runtime, which must not be blocked on.
@@ -45,7 +45,11 @@ fn connect_once(connector: &Connector) -> Result<Durability> {
     let deadline = Instant::now() + connector.options().unavailable_after;
     let mut backoff = Backoff::default();
     loop {
-        match runtime.block_on(connector.connect(Lane::Write)) {
+        let connected = runtime.block_on(async {
+            connector.find_pooler().await?;
+            connector.connect(Lane::Write).await
+        });
+        match connected {
             Ok((connection, durability)) => {
                 runtime.block_on(connection.close());
                 return Ok(durability);
@@ -201,7 +205,7 @@ impl Worker {
             };
             let warnings = connection.warnings();
             // On a connection whose COMMIT is overdue this is answered after that COMMIT.
-            let steps = [Step::Command(PROBE)];
+            let steps = [Step::Probe];
             let answers = self.runtime.block_on(connection.pipeline(steps.iter(), limit));
             let clean = connection.warnings() == warnings;
             match answers {
@@ -238,7 +242,10 @@ impl Worker {
 
     /// Connects again if need be, until the deadline; at least once if no attempt is recent.
     fn reach(&mut self, deadline: Instant) -> Result<()> {
-        if self.connection.as_ref().is_some_and(|connection| !connection.is_closed()) {
+        let epoch = self.shared.schema_epoch.load(Ordering::SeqCst);
+        let fine =
+            |connection: &Connection| !connection.is_closed() && !connection.is_outdated(epoch);
+        if self.connection.as_ref().is_some_and(fine) {
             return Ok(());
         }
         self.connection = None;
@@ -259,8 +266,11 @@ impl Worker {
     }
 
     fn connect_once(&mut self) -> Result<()> {
+        // Read before the connection learns the schema's types.
+        let epoch = self.shared.schema_epoch.load(Ordering::SeqCst);
         match self.runtime.block_on(self.shared.connector.connect(self.lane)) {
-            Ok((connection, _)) => {
+            Ok((mut connection, _)) => {
+                connection.schema_epoch = epoch;
                 self.connection = Some(connection);
                 if self.connected_before {
                     count(&self.shared.counters.reconnects);

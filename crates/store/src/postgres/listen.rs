@@ -6,8 +6,8 @@
 //!
 //! Invariant: whoever listens is told to look at everything each time a connection was made:
 //! what was told before it is gone.
-//! Absent: behind a transaction pooler LISTEN hears nothing. That is noticed by a word to oneself,
-//! and then there is only polling.
+//! Absent: behind a transaction pooler nobody listens, there is only polling (see `pooler`).
+//! Whatever else may swallow wake-ups is noticed by a word to oneself.
 
 use super::Shared;
 use super::lane::{Backoff, runtime, sleep_until};
@@ -96,9 +96,7 @@ pub(super) fn start(shared: Arc<Shared>, hear: Hear) -> Result<JoinHandle<()>> {
             match ended {
                 Ok(Ended::Closed) => return,
                 Ok(Ended::Deaf) => {
-                    tracing::warn!(
-                        "LISTEN hears nothing here (a transaction pooler?); this node only polls"
-                    );
+                    tracing::warn!("LISTEN hears nothing here; this node only polls");
                     return;
                 }
                 Err(error) => {

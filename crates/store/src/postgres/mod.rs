@@ -7,8 +7,7 @@
 //! whose answer is in doubt is settled by a synced probe and by running the body again, which
 //! finds its own ids (see `lane`).
 //!
-//! Absent: transaction poolers (the settings of a connection are session state), client
-//! certificates, COPY.
+//! Absent: client certificates, COPY.
 
 mod connect;
 mod connection;
@@ -18,8 +17,10 @@ mod error;
 mod lane;
 mod listen;
 mod options;
+mod pooler;
 mod queue;
 mod stats;
+mod text;
 mod tls;
 mod tx;
 mod url;
@@ -72,6 +73,9 @@ pub fn open(url: &str, options: Options) -> Result<Arc<PostgresDatabase>> {
     options.check()?;
     let connector = Connector::new(url, options)?;
     let durability = lane::first_connection(&connector)?;
+    if connector.is_pooled() {
+        tracing::info!("a pooler is between us and PostgreSQL: no session state, only polling");
+    }
     let options = connector.options();
     let limit = options.queue_limit;
     let lanes = [
@@ -104,6 +108,11 @@ impl PostgresDatabase {
         &self.durability
     }
 
+    /// Whether a transaction pooler is in between, by the URL's word or as found at the start.
+    pub fn is_pooled(&self) -> bool {
+        self.shared.connector.is_pooled()
+    }
+
     /// The counters since the start.
     pub fn stats(&self) -> Stats {
         self.shared.counters.snapshot()
@@ -126,6 +135,9 @@ impl Database for PostgresDatabase {
     }
 
     fn hear(&self, hear: Box<dyn Fn(Wake) + Send + Sync>) -> Result<()> {
+        if self.is_pooled() {
+            return Ok(());
+        }
         let thread = listen::start(Arc::clone(&self.shared), hear)?;
         self.threads.lock().unwrap_or_else(|e| e.into_inner()).push(thread);
         Ok(())

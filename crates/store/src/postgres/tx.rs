@@ -9,6 +9,7 @@ use super::connection::{Connection, Step};
 use super::decode::decode_rows;
 use super::encode::encode_call;
 use super::error::{Failure, Verdict, failure};
+use super::text::text_of_call;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::statement::{Dialect, Statement};
@@ -20,6 +21,9 @@ use windlass_domain::time::Timestamp;
 
 static NOW: Statement =
     Statement::new("now", "", "SELECT date_trunc('milliseconds', clock_timestamp())");
+
+/// The statement that lets one program migrate at a time.
+const MIGRATION_LOCK: &str = "schema/lock";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -64,7 +68,7 @@ impl<'a> PostgresTx<'a> {
         }
     }
 
-    /// Whether a script ran, after which prepared statements may be stale.
+    /// Whether a script ran, here or elsewhere, after which prepared statements may be stale.
     pub fn scripted(&self) -> bool {
         self.scripted
     }
@@ -117,6 +121,11 @@ impl<'a> PostgresTx<'a> {
 
     fn step<'s>(&mut self, call: &Call<'s>) -> Result<(&'s str, Step<'s>), Failure> {
         let name = call.statement.name;
+        if self.connection.is_pooled() {
+            let parameters = text_of_call(call).map_err(Failure::of)?;
+            let sql = call.statement.text(Dialect::Postgres);
+            return Ok((name, Step::ParseAndRun(sql, parameters)));
+        }
         let limit = self.answer_timeout;
         let prepared = self.runtime.block_on(async {
             tokio::time::timeout(limit, self.connection.prepare(call.statement)).await
@@ -172,8 +181,8 @@ impl<'a> PostgresTx<'a> {
     fn end(&mut self, mut steps: Vec<(&str, Step<'_>)>) -> Result<Answers, Failure> {
         let warnings = self.connection.warnings();
         // A lone statement is its own transaction: the server commits it before it is ready for
-        // the next one, which is what the driver waits for.
-        let alone = self.phase == Phase::Fresh && steps.len() == 1;
+        // the next one, which is what the driver waits for. Behind a pooler it needs its settings.
+        let alone = self.phase == Phase::Fresh && steps.len() == 1 && !self.connection.is_pooled();
         let fresh = self.phase == Phase::Fresh && !alone;
         if fresh {
             steps.insert(0, begin());
@@ -231,6 +240,8 @@ impl Tx for PostgresTx<'_> {
 
     fn run(&mut self, call: Call<'_>) -> Result<Vec<Row>> {
         self.usable()?;
+        // Whoever has waited for this lock may find that another program has migrated.
+        self.scripted |= call.statement.name == MIGRATION_LOCK;
         let limit = self.answer_timeout;
         let rows = self.step(&call).and_then(|step| self.within(step, limit));
         let rows = self.told(rows)?;
@@ -262,7 +273,7 @@ impl Tx for PostgresTx<'_> {
 }
 
 fn begin() -> (&'static str, Step<'static>) {
-    ("begin", Step::Command("BEGIN"))
+    ("begin", Step::Begin)
 }
 
 /// BEGIN hardly ever fails. If it does while a statement is in flight behind it, that statement

@@ -1,5 +1,5 @@
-//! Reads a PostgreSQL URL: what the driver understands, plus `sslrootcert` and the `verify-*`
-//! modes, which it does not.
+//! Reads a PostgreSQL URL: what the driver understands, plus `sslrootcert`, the `verify-*` modes
+//! and `pooler`, which it does not.
 //!
 //! Invariant: no error of this module repeats the URL, because it may hold a password.
 
@@ -25,6 +25,8 @@ pub(super) struct Target {
     pub verification: Verification,
     /// The file with the trusted roots; the system's when absent.
     pub root: Option<PathBuf>,
+    /// Whether a transaction pooler is in between; to be found out when not said.
+    pub pooled: Option<bool>,
 }
 
 /// Takes a URL apart.
@@ -36,10 +38,11 @@ pub(super) fn parse(url: &str) -> Result<Target> {
     }
     let (base, query) = url.split_once('?').unwrap_or((url, ""));
     let mut kept = Vec::new();
-    let (mut mode, mut root) = (None, None);
+    let (mut mode, mut root, mut pooler) = (None, None, None);
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
             Some(("sslmode", value)) => mode = Some(value),
+            Some(("pooler", value)) => pooler = Some(value),
             Some(("sslrootcert", value)) => root = Some(percent_decoded(value)?),
             _ => kept.push(pair),
         }
@@ -64,12 +67,22 @@ pub(super) fn parse(url: &str) -> Result<Target> {
             ));
         }
     };
+    let pooled = match pooler {
+        None | Some("auto") => None,
+        Some("transaction") => Some(true),
+        Some("none") => Some(false),
+        Some(_) => {
+            return Err(Error::Configuration(
+                "pooler in the database URL must be auto, transaction or none".into(),
+            ));
+        }
+    };
     config.ssl_mode(ssl_mode);
     config.application_name("windlass");
     // We write: of several hosts only the primary will do.
     config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     let root = root.filter(|path| path != "system").map(PathBuf::from);
-    Ok(Target { config, verification, root })
+    Ok(Target { config, verification, root, pooled })
 }
 
 fn percent_decoded(text: &str) -> Result<String> {
@@ -101,6 +114,15 @@ mod tests {
         assert_eq!(target.root, Some(PathBuf::from("/ca x.pem")));
         assert_eq!(target.config.get_ssl_mode(), SslMode::Require);
         assert_eq!(target.config.get_options(), Some("-cjit=0"));
+        assert_eq!(target.pooled, None);
+    }
+
+    #[test]
+    fn the_pooler_is_taken_out_of_the_url() {
+        for (said, meant) in [("auto", None), ("transaction", Some(true)), ("none", Some(false))] {
+            let target = parse(&format!("postgres://u@h/d?pooler={said}")).unwrap();
+            assert_eq!(target.pooled, meant);
+        }
     }
 
     #[test]
@@ -111,6 +133,7 @@ mod tests {
             "postgres://u:secret@h/d?colour=red",
             "postgres://u:secret@h/d?sslmode=maybe",
             "postgres://u:secret@h/d?sslrootcert=%zz",
+            "postgres://u:secret@h/d?pooler=session",
         ] {
             let error = parse(url).map(|_| ()).unwrap_err();
             assert!(matches!(error, Error::Configuration(_)), "{error}");

@@ -231,17 +231,7 @@ impl Cluster {
 
     /// A server program, as a user that the server accepts.
     fn server_command(&self, program: &str) -> Command {
-        let program = server_programs().join(program);
-        let mut command = match server_user() {
-            None => Command::new(program),
-            Some(user) => {
-                let group = succeed(Command::new("id").args(["-g", user]));
-                let mut command = Command::new("setpriv");
-                command.arg(format!("--reuid={user}")).arg(format!("--regid={group}"));
-                command.arg("--clear-groups").arg(program);
-                command
-            }
-        };
+        let mut command = as_server_user(&server_programs().join(program));
         command.current_dir(&self.folder);
         command
     }
@@ -286,7 +276,8 @@ fn try_psql(url: &str, sql: &str) -> Output {
     command.output().expect("psql runs")
 }
 
-fn signal(name: &str, pids: &[String]) {
+/// Sends a signal to processes.
+pub fn signal(name: &str, pids: &[String]) {
     if !pids.is_empty() {
         // The shell's own kill: a bare machine has no program of that name.
         let line = format!("kill -{name} {}", pids.join(" "));
@@ -309,13 +300,26 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn free_port() -> u16 {
+/// A port that nobody listens on at the moment.
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     listener.local_addr().expect("a bound port").port()
 }
 
+/// A program that refuses to run as root, as a user whom it accepts.
+pub fn as_server_user(program: &Path) -> Command {
+    let Some(user) = server_user() else {
+        return Command::new(program);
+    };
+    let group = succeed(Command::new("id").args(["-g", user]));
+    let mut command = Command::new("setpriv");
+    command.arg(format!("--reuid={user}")).arg(format!("--regid={group}"));
+    command.arg("--clear-groups").arg(program);
+    command
+}
+
 /// The server refuses to run as root.
-fn server_user() -> Option<&'static str> {
+pub fn server_user() -> Option<&'static str> {
     let exists = |user: &str| {
         Command::new("id").arg(user).output().is_ok_and(|output| output.status.success())
     };

@@ -1,7 +1,8 @@
 //! Calls whose COMMIT was carried out but whose answer was lost: none is done twice, and each is
 //! answered like one that went well. On a primary whose synchronous standby hangs, the backend is
-//! killed while its COMMIT waits.
+//! killed while its COMMIT waits. The same behind a transaction pooler.
 
+use crate::bouncer::Bouncer;
 use crate::cluster::{Cluster, ClusterOptions, eventually};
 use crate::world::*;
 use std::sync::Arc;
@@ -10,25 +11,32 @@ use windlass_domain::id::TaskId;
 use windlass_domain::state::State;
 use windlass_store::migration;
 use windlass_store::postgres::{self, Options, PostgresDatabase};
+use windlass_store::statement::Dialect;
 use windlass_store::store::Store;
 use windlass_store::task::{Assignment, Finishing, Tasks};
 
 struct Pair {
     tasks: Tasks,
     database: Arc<PostgresDatabase>,
+    _bouncer: Option<Bouncer>,
     standby: Cluster,
     primary: Cluster,
 }
 
 impl Pair {
-    async fn start() -> Pair {
+    async fn start(pooled: bool) -> Pair {
         let primary = Cluster::start(ClusterOptions::default());
+        let bouncer = pooled.then(|| Bouncer::start(primary.port(), ""));
+        let url = bouncer.as_ref().map_or(primary.url(), |bouncer| {
+            format!("postgres://windlass@127.0.0.1:{}/postgres", bouncer.port())
+        });
         let options = Options { unavailable_after: Duration::from_secs(60), ..Options::default() };
-        let database = postgres::open(&primary.url(), options).unwrap();
+        let database = postgres::open(&url, options).unwrap();
+        assert_eq!(database.is_pooled(), pooled);
         let store = Store::new(database.clone());
         migration::up(&store).await.unwrap();
         let standby = primary.standby();
-        Pair { tasks: Tasks::new(store), database, standby, primary }
+        Pair { tasks: Tasks::new(store), database, _bouncer: bouncer, standby, primary }
     }
 
     /// Runs `call` so that the answer to its COMMIT is lost.
@@ -68,8 +76,8 @@ impl Pair {
     }
 }
 
-async fn every_call_is_done_once_and_answered() {
-    let pair = Pair::start().await;
+async fn every_call_is_done_once_and_answered(pooled: bool) {
+    let pair = Pair::start(pooled).await;
     let jobs = [job(), job(), job(), job()];
     let (tasks, batch) = (pair.tasks.clone(), jobs.to_vec());
     let submitted = pair.in_doubt(async move { tasks.submit(batch).await }).await;
@@ -110,5 +118,10 @@ async fn every_call_is_done_once_and_answered() {
 
 #[test]
 fn a_call_whose_commit_is_lost_is_done_once_and_answered() {
-    run(|_| every_call_is_done_once_and_answered(), windlass_store::statement::Dialect::Postgres);
+    run(|_| every_call_is_done_once_and_answered(false), Dialect::Postgres);
+}
+
+#[test]
+fn behind_a_pooler_too() {
+    run(|_| every_call_is_done_once_and_answered(true), Dialect::Postgres);
 }

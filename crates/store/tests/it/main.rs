@@ -1,5 +1,6 @@
 //! Facts about the store that need real databases.
 
+mod bouncer;
 mod cluster;
 mod facts;
 mod floor;
@@ -12,6 +13,7 @@ mod model;
 mod plan;
 mod plan_case;
 mod poison;
+mod pooler;
 mod postgres;
 mod postgres_commit;
 mod postgres_faults;

@@ -2,12 +2,16 @@
 
 // The store's own test clusters: one way to get a PostgreSQL server in tests.
 #[allow(dead_code)]
+#[path = "../../../store/tests/it/bouncer.rs"]
+mod bouncer;
+#[allow(dead_code)]
 #[path = "../../../store/tests/it/cluster.rs"]
 mod cluster;
 mod dispatch;
 mod duty;
 mod log;
 mod nodes;
+mod pooler;
 mod session;
 mod shutdown;
 mod wait;
