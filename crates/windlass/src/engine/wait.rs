@@ -39,16 +39,19 @@ impl Waited {
     }
 }
 
+/// Who waits for which task, each under a number of its own.
+type ByTask = HashMap<TaskId, Vec<(u64, oneshot::Sender<()>)>>;
+
 #[derive(Default)]
 pub(super) struct Waiters {
-    by_task: Mutex<HashMap<TaskId, Vec<(u64, oneshot::Sender<()>)>>>,
+    by_task: Mutex<ByTask>,
     next: AtomicU64,
     /// Waits that go on, also while one of them looks again.
     open: AtomicUsize,
 }
 
 impl Waiters {
-    fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, Vec<(u64, oneshot::Sender<()>)>>> {
+    fn lock(&self) -> MutexGuard<'_, ByTask> {
         self.by_task.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
