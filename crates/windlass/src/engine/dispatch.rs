@@ -54,7 +54,7 @@ struct Waiting {
 
 enum Woken {
     Look,
-    Given(Handover),
+    Given(Box<Handover>),
 }
 
 /// Tasks on their way to a caller. If the caller goes away before it accepts them, they go back at
@@ -316,6 +316,7 @@ impl Idle for Dispatcher {
         }
         drop(state);
         let (tasks, claim) = (self.tasks.clone(), claim.clone());
-        let _ = woken.send(Woken::Given(Handover { tasks, claim, assignments }));
+        let given = Box::new(Handover { tasks, claim, assignments });
+        let _ = woken.send(Woken::Given(given));
     }
 }

@@ -269,8 +269,8 @@ impl Engine {
         if known.is_some_and(|until| Instant::now() < until) {
             return Ok(true);
         }
-        // Kept for two rounds and asked for again before each: when a node dies, another one goes on
-        // after two rounds, so that a lost lease is found soon.
+        // Kept for two rounds and asked for again before each: when a node dies, another one goes
+        // on after two rounds, so that a lost lease is found soon.
         let round = duty.every().clamp(Duration::from_secs(1), Duration::from_secs(60));
         let ms = 2 * round.as_millis() as i64;
         let taken = self.inner.nodes.take_duty(duty.name(), self.inner.node, ms).await?;

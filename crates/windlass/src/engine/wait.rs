@@ -37,14 +37,17 @@ impl Waited {
     }
 }
 
+/// Who waits for which task, each under a number of its own.
+type ByTask = HashMap<TaskId, Vec<(u64, oneshot::Sender<()>)>>;
+
 #[derive(Default)]
 pub(super) struct Waiters {
-    by_task: Mutex<HashMap<TaskId, Vec<(u64, oneshot::Sender<()>)>>>,
+    by_task: Mutex<ByTask>,
     next: std::sync::atomic::AtomicU64,
 }
 
 impl Waiters {
-    fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, Vec<(u64, oneshot::Sender<()>)>>> {
+    fn lock(&self) -> MutexGuard<'_, ByTask> {
         self.by_task.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
