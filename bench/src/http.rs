@@ -65,6 +65,7 @@ async fn in_process(engine: &Engine, rounds: usize) -> Result<f64> {
                         wait: Duration::from_secs(5),
                         start: true,
                         claim: ClaimId(Uuid::now_v7()),
+                        tasks: Vec::new(),
                     };
                     let held = windlass.claim(session, claim).await?;
                     left -= held.len();

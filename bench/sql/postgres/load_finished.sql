@@ -20,8 +20,9 @@ WITH made AS (
         '{"ok": true}', t, t, t, t
     FROM made
 )
-INSERT INTO task_history (task_id, change_id, from_status, to_status, event, actor, lease_id, at)
-SELECT id, gen_random_uuid(), step.f::task_status, step.s::task_status, step.e::task_event,
+INSERT INTO task_history (xid, task_id, change_id, from_status, to_status, event, actor, lease_id,
+    at)
+SELECT windlass_xid(), id, gen_random_uuid(), step.f::task_status, step.s::task_status, step.e::task_event,
     'bench', gen_random_uuid(), t
 FROM made, (VALUES (NULL, 'pending', 'submit'), ('pending', 'running', 'claim'),
     ('running', 'completed', 'complete')) AS step (f, s, e)

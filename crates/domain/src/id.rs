@@ -4,6 +4,7 @@
 //! of an operation, and reused on every try.
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 macro_rules! id {
@@ -41,4 +42,24 @@ id! {
     SessionId;
     /// A question to a person.
     ApprovalId;
+}
+
+/// What a reader may know of a lease: enough to tell two apart, and no right to anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LeaseDigest(pub Uuid);
+
+impl LeaseId {
+    /// The lease without the right.
+    pub fn digest(self) -> LeaseDigest {
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&Sha256::digest(self.0.as_bytes())[..16]);
+        LeaseDigest(Uuid::from_bytes(digest))
+    }
+}
+
+impl std::fmt::Display for LeaseDigest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
 }

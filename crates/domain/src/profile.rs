@@ -104,6 +104,9 @@ const DAY: i64 = 24 * HOUR;
 /// DELEGATION_STUCK_THRESHOLD_S: a delegation without a beat for this long is stuck.
 pub const DELEGATION_STUCK_THRESHOLD_MS: i64 = 10 * MINUTE;
 
+/// Attempts are counted so far and no further; no number written by hand can overflow.
+pub const MAX_ATTEMPT: i32 = 1_000_000_000;
+
 /// How often a task may be handed out and given back before it is poisoned.
 pub const MAX_RELEASES: i32 = 20;
 

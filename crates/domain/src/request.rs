@@ -22,7 +22,7 @@ pub enum Mode {
 /// something says where the task goes: `queue`, `agent`, `callee` or `pool`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-#[allow(missing_docs)] // The public contract (docs/http-api) describes each field once.
+#[allow(missing_docs)] // Named like the columns of `task`.
 pub struct SubmitRequest {
     pub queue: Option<String>,
     pub payload: serde_json::Value,

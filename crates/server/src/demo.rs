@@ -271,8 +271,7 @@ impl Stage {
         let filled = done * 30 / count.max(1);
         let bar = format!("{}{}", "#".repeat(filled), ".".repeat(30 - filled));
         let seconds = self.started.elapsed().as_secs_f64();
-        print::part(&format!(
-            "\r\x1b[K{seconds:5.1} s  [{bar}] {done}/{count} done, {running} running, {retry} to retry"
-        ));
+        let told = format!("{done}/{count} done, {running} running, {retry} to retry");
+        print::part(&format!("\r\x1b[K{seconds:5.1} s  [{bar}] {told}"));
     }
 }

@@ -9,6 +9,8 @@ use windlass::{Engine, Options};
 
 /// Serves until the process is told to end.
 pub async fn run(config: Config) -> Result<()> {
+    log_panics();
+    raise_file_limit();
     let keys: Vec<String> = config.keys.iter().map(|key| key.reveal().to_owned()).collect();
     let keys = Keys::parse(&keys).map_err(Error::Configuration)?;
     let shutdown = Duration::from_millis(config.shutdown_ms);
@@ -43,6 +45,31 @@ pub async fn run(config: Config) -> Result<()> {
     engine.shutdown(shutdown).await;
     tracing::info!("bye");
     Ok(())
+}
+
+/// A panic is told like everything else: as a line of the log.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let payload = panic.payload();
+        let text = payload.downcast_ref::<&str>().copied();
+        let text = text.or(payload.downcast_ref::<String>().map(String::as_str));
+        let place = panic.location().map(ToString::to_string);
+        tracing::error!(
+            panic = text.unwrap_or("no words"),
+            place,
+            "a panic: a defect of this server"
+        );
+    }));
+}
+
+/// Every connection is a file: as many as the system permits this process.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if limit.current != limit.maximum && setrlimit(Resource::Nofile, raised).is_err() {
+        tracing::warn!(limit = ?limit.current, "the limit of open files could not be raised");
+    }
 }
 
 /// SIGTERM or Ctrl-C.

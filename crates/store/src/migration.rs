@@ -91,20 +91,23 @@ pub struct Status {
 statement!(CREATE, "schema/create");
 statement!(LOCK, "schema/lock");
 statement!(EXISTS, "schema/exists");
+statement!(REBASE_LOG, "schema/rebase_log");
+statement!(LOG_IS_AHEAD, "schema/log_is_ahead");
 statement!(shared APPLIED, "schema/applied");
 statement!(shared RECORD, "schema/record");
 statement!(shared FORGET, "schema/forget");
 
 /// All of the above.
 pub(crate) static STATEMENTS: &[&statement::Statement] =
-    &[&CREATE, &LOCK, &EXISTS, &APPLIED, &RECORD, &FORGET];
+    &[&LOCK, &CREATE, &EXISTS, &APPLIED, &RECORD, &FORGET, &REBASE_LOG, &LOG_IS_AHEAD];
 
 /// The newest version this program knows.
 pub fn newest() -> i64 {
     MIGRATIONS.last().map_or(0, |m| m.version)
 }
 
-/// Brings the schema up to the newest version; returns the versions it applied.
+/// Brings the schema up to the newest version; returns the versions it applied. A database that
+/// was restored from a dump gets its log in order.
 pub async fn up(store: &Store) -> Result<Vec<i64>> {
     let mut done = Vec::new();
     for migration in MIGRATIONS {
@@ -114,11 +117,24 @@ pub async fn up(store: &Store) -> Result<Vec<i64>> {
             done.push(migration.version);
         }
     }
+    let rebased = store.write("rebase_log", |tx| {
+        lock(tx)?;
+        let rows = tx.run(Call::one(&REBASE_LOG, vec![]))?;
+        rows.first().map_or(Ok(None), |row| row.maybe(0, |r, i| r.int(i)))
+    });
+    if let Some(base) = rebased.await? {
+        tracing::warn!(base, "the database was restored from a dump; its log goes on from here");
+    }
     Ok(done)
 }
 
+/// One node migrates, however long it takes; the others wait for it.
+fn lock(tx: &mut dyn Tx) -> Result<()> {
+    tx.script(LOCK.text(tx.dialect()))
+}
+
 fn up_one(tx: &mut dyn Tx, migration: &Migration) -> Result<bool> {
-    tx.run(Call::one(&LOCK, vec![]))?;
+    lock(tx)?;
     tx.run(Call::one(&CREATE, vec![]))?;
     let applied = read_applied(tx)?;
     check(&applied, tx.dialect())?;
@@ -157,7 +173,7 @@ pub async fn down(store: &Store, target: i64) -> Result<Vec<i64>> {
 }
 
 fn down_one(tx: &mut dyn Tx, migration: &Migration) -> Result<bool> {
-    tx.run(Call::one(&LOCK, vec![]))?;
+    lock(tx)?;
     tx.run(Call::one(&CREATE, vec![]))?;
     let applied = read_applied(tx)?;
     check(&applied, tx.dialect())?;
@@ -194,10 +210,26 @@ pub async fn require_current(store: &Store) -> Result<()> {
     let status = status(store).await?;
     check(&status.applied, store.dialect())?;
     if status.missing.is_empty() {
-        return Ok(());
+        return require_log(store).await;
     }
     let found = status.applied.last().map_or(0, |a| a.version);
     Err(Error::OlderSchema { found, needed: newest() })
+}
+
+/// A log from the future would be read by nobody.
+async fn require_log(store: &Store) -> Result<()> {
+    let body = |tx: &mut dyn Tx| {
+        let rows = tx.run(Call::one(&LOG_IS_AHEAD, vec![]))?;
+        rows.first().map_or(Ok(false), |row| row.bool(0))
+    };
+    if !store.read("log_is_ahead", body).await? {
+        return Ok(());
+    }
+    Err(Error::Configuration(
+        "the database was restored from a dump into a PostgreSQL cluster with lower transaction \
+         numbers, so new transitions would not be read: run `windlass migrate up`"
+            .into(),
+    ))
 }
 
 fn check(applied: &[Applied], dialect: Dialect) -> Result<()> {

@@ -6,7 +6,7 @@
 //! A file that serves both databases is written for PostgreSQL; SQLite gets it without casts.
 
 use std::sync::OnceLock;
-use windlass_domain::profile::{FirstLease, PROFILES};
+use windlass_domain::profile::{FirstLease, MAX_ATTEMPT, PROFILES};
 use windlass_domain::state::{Event, State};
 use windlass_domain::transition;
 
@@ -97,6 +97,7 @@ pub fn expand(text: &str, dialect: Dialect) -> String {
         ("{living}", states(|s| !s.is_terminal())),
         ("{held}", states(|s| s.is_held())),
         ("{claimable}", states(|s| s.is_claimable())),
+        ("{max_attempt}", MAX_ATTEMPT.to_string()),
         ("{lease_ms}", lease_ms()),
         ("{free_pass}", free_pass()),
         ("{snapshot_columns}", SNAPSHOT_COLUMNS.to_owned()),

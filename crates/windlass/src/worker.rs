@@ -131,6 +131,7 @@ impl Run {
                 wait: Duration::from_secs(30),
                 start: true,
                 claim: ClaimId(Uuid::now_v7()),
+                tasks: Vec::new(),
             };
             let claimed = tokio::select! {
                 claimed = self.engine.claim(self.session, request) => claimed,

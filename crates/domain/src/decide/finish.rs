@@ -106,7 +106,7 @@ pub(super) fn give_back(
     event: Event,
     now: Timestamp,
 ) -> Result<Decision, Refusal> {
-    let release_count = task.release_count + 1;
+    let release_count = task.release_count.saturating_add(1).min(MAX_RELEASES);
     if release_count >= MAX_RELEASES {
         let mut worn = task.clone();
         worn.release_count = release_count;

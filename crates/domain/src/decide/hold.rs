@@ -2,7 +2,7 @@
 
 use super::{Decision, change, illegal, require_live_lease};
 use crate::id::{ClaimId, LeaseId};
-use crate::profile::{FirstLease, Profile};
+use crate::profile::{FirstLease, MAX_ATTEMPT, Profile};
 use crate::refusal::Refusal;
 use crate::snapshot::Snapshot;
 use crate::state::{Event, State};
@@ -23,7 +23,7 @@ pub(super) fn claim(
     }
     let mut after = task.clone();
     after.ready = false;
-    after.attempt += 1;
+    after.attempt = task.attempt.saturating_add(1).min(MAX_ATTEMPT);
     after.lease_id = Some(lease_id);
     after.lease_expires_at = match task.profile.rules().first_lease {
         FirstLease::Timed => Some(now.plus_ms(lease_length(task, lease_ms))),

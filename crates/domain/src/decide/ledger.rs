@@ -28,6 +28,9 @@ pub(super) fn report(
         if to == State::Running {
             after.started_at.get_or_insert(now);
         }
+        // A beat that came before counts: from the first one on, silence makes it stuck.
+        let expiry = |beat: Timestamp| beat.plus_ms(task.profile.rules().lease_ms);
+        after.lease_expires_at = task.last_heartbeat_at.map(expiry);
     } else {
         after.drop_lease();
     }

@@ -38,11 +38,26 @@ pub(super) fn deny(
     now: Timestamp,
 ) -> Result<Decision, Refusal> {
     let error = TaskError::approval_denied(comment);
-    end(task, Event::Deny, State::Failed, &error, now)
+    let decision = end(task, Event::Deny, State::Failed, &error, now)?;
+    Ok(answered(decision, task, comment))
 }
 
 pub(super) fn expire_approval(task: &Snapshot, now: Timestamp) -> Result<Decision, Refusal> {
-    end(task, Event::ExpireApproval, State::Failed, &TaskError::approval_expired(), now)
+    let error = TaskError::approval_expired();
+    Ok(answered(end(task, Event::ExpireApproval, State::Failed, &error, now)?, task, None))
+}
+
+/// The history says which question was answered, and with which words.
+fn answered(mut decision: Decision, task: &Snapshot, comment: Option<&str>) -> Decision {
+    if let Decision::Change(change) = &mut decision
+        && let Some(metadata) = &mut change.metadata
+    {
+        metadata["approval"] = json!(task.approval_id);
+        if let Some(comment) = comment {
+            metadata["comment"] = comment.into();
+        }
+    }
+    decision
 }
 
 pub(super) fn wait(task: &Snapshot, lease: LeaseId, now: Timestamp) -> Result<Decision, Refusal> {

@@ -15,6 +15,10 @@ use tokio::sync::Semaphore;
 const MOST_CONNECTIONS: usize = 20_000;
 /// How long a client may take for the head of a request.
 const HEAD_LIMIT: Duration = Duration::from_secs(15);
+/// The largest head of a request; also how much of a body is read ahead.
+const HEAD_BYTES: usize = 64 * 1024;
+/// Requests at once on one HTTP/2 connection.
+const MOST_STREAMS: u32 = 1_000;
 
 /// Serves until `stop` resolves, then lets requests finish, at most for `limit`.
 pub async fn serve(
@@ -24,8 +28,12 @@ pub async fn serve(
     limit: Duration,
 ) {
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT);
-    builder.http2().timer(TokioTimer::new()).keep_alive_interval(Duration::from_secs(30));
+    let mut http1 = builder.http1();
+    http1.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT).max_buf_size(HEAD_BYTES);
+    let mut http2 = builder.http2();
+    http2.timer(TokioTimer::new()).max_header_list_size(HEAD_BYTES as u32);
+    http2.max_concurrent_streams(MOST_STREAMS);
+    http2.keep_alive_interval(Duration::from_secs(30)).keep_alive_timeout(Duration::from_secs(20));
     let graceful = GracefulShutdown::new();
     let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     let mut stop = std::pin::pin!(stop);

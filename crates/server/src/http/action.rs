@@ -30,11 +30,10 @@ pub struct LeaseRequest {
 }
 
 /// Begin a claimed task.
-#[utoipa::path(post, path = "/v1/tasks/{id}/start", tag = "work", params(("id" = Uuid, Path)),
+#[utoipa::path(post, path = "/v1/tasks/{id}/start", tag = "work",
+    operation_id = "start_task", params(("id" = Uuid, Path)),
     request_body = LeaseRequest,
-    responses((status = 200, description = "The task, running", body = TaskBody),
-        (status = "default", description = "Refused", body = Problem,
-            content_type = "application/problem+json")))]
+    responses((status = 200, description = "The task, running", body = TaskBody)))]
 pub async fn start(
     State(api): State<Api>,
     Id(task): Id<TaskId>,
@@ -49,6 +48,7 @@ pub async fn start(
 /// A sign of life.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = TaskHeartbeat)]
 pub struct HeartbeatRequest {
     #[schema(value_type = Uuid)]
     lease_id: LeaseId,
@@ -59,11 +59,10 @@ pub struct HeartbeatRequest {
 }
 
 /// Renew a lease, and tell how far the work has come.
-#[utoipa::path(post, path = "/v1/tasks/{id}/heartbeat", tag = "work", params(("id" = Uuid, Path)),
+#[utoipa::path(post, path = "/v1/tasks/{id}/heartbeat", tag = "work",
+    operation_id = "heartbeat_task", params(("id" = Uuid, Path)),
     request_body = HeartbeatRequest,
-    responses((status = 200, description = "The task", body = TaskBody),
-        (status = "default", description = "Refused", body = Problem,
-            content_type = "application/problem+json")))]
+    responses((status = 200, description = "The task", body = TaskBody)))]
 pub async fn heartbeat(
     State(api): State<Api>,
     Id(task): Id<TaskId>,
@@ -102,11 +101,10 @@ pub struct CheckpointRequest {
 }
 
 /// Keep a checkpoint.
-#[utoipa::path(post, path = "/v1/tasks/{id}/checkpoint", tag = "work", params(("id" = Uuid, Path)),
+#[utoipa::path(post, path = "/v1/tasks/{id}/checkpoint", tag = "work",
+    operation_id = "checkpoint_task", params(("id" = Uuid, Path)),
     request_body = CheckpointRequest,
-    responses((status = 200, description = "The task", body = TaskBody),
-        (status = "default", description = "Refused", body = Problem,
-            content_type = "application/problem+json")))]
+    responses((status = 200, description = "The task", body = TaskBody)))]
 pub async fn checkpoint(
     State(api): State<Api>,
     Id(task): Id<TaskId>,
@@ -130,11 +128,10 @@ pub struct CompleteRequest {
 }
 
 /// Deliver the result.
-#[utoipa::path(post, path = "/v1/tasks/{id}/complete", tag = "work", params(("id" = Uuid, Path)),
+#[utoipa::path(post, path = "/v1/tasks/{id}/complete", tag = "work",
+    operation_id = "complete_task", params(("id" = Uuid, Path)),
     request_body = CompleteRequest,
-    responses((status = 200, description = "The task, completed", body = TaskBody),
-        (status = "default", description = "Refused", body = Problem,
-            content_type = "application/problem+json")))]
+    responses((status = 200, description = "The task, completed", body = TaskBody)))]
 pub async fn complete(
     State(api): State<Api>,
     Id(task): Id<TaskId>,
@@ -151,18 +148,18 @@ pub async fn complete(
 pub struct FailRequest {
     #[schema(value_type = Uuid)]
     lease_id: LeaseId,
-    #[schema(value_type = super::body::ErrorBody)]
+    #[schema(value_type = super::body::TaskErrorBody)]
     error: TaskError,
     /// When to try again, if it is tried again.
     retry_after_ms: Option<i64>,
 }
 
 /// Report an error.
-#[utoipa::path(post, path = "/v1/tasks/{id}/fail", tag = "work", params(("id" = Uuid, Path)),
+#[utoipa::path(post, path = "/v1/tasks/{id}/fail", tag = "work",
+    operation_id = "fail_task", params(("id" = Uuid, Path)),
     request_body = FailRequest,
-    responses((status = 200, description = "The task: retried, failed or poisoned", body = TaskBody),
-        (status = "default", description = "Refused", body = Problem,
-            content_type = "application/problem+json")))]
+    responses((status = 200, description = "The task: to be retried, or ended",
+        body = TaskBody)))]
 pub async fn fail(
     State(api): State<Api>,
     Id(task): Id<TaskId>,
@@ -188,11 +185,10 @@ pub(super) fn failing(error: TaskError, retry_after_ms: Option<i64>) -> Result<F
 }
 
 /// Give a task back.
-#[utoipa::path(post, path = "/v1/tasks/{id}/release", tag = "work", params(("id" = Uuid, Path)),
+#[utoipa::path(post, path = "/v1/tasks/{id}/release", tag = "work",
+    operation_id = "release_task", params(("id" = Uuid, Path)),
     request_body = LeaseRequest,
-    responses((status = 200, description = "The task, in line again", body = TaskBody),
-        (status = "default", description = "Refused", body = Problem,
-            content_type = "application/problem+json")))]
+    responses((status = 200, description = "The task, in line again", body = TaskBody)))]
 pub async fn release(
     State(api): State<Api>,
     Id(task): Id<TaskId>,

@@ -1,12 +1,13 @@
 //! What goes out: the JSON of tasks, history, assignments, sessions.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 use uuid::Uuid;
 use windlass::domain::failure::TaskError;
 use windlass::domain::profile::Profile;
+use windlass::domain::retry::Backoff;
 use windlass::domain::time::Timestamp;
 use windlass::store::task::{Assignment, Failure, History, Task};
 
@@ -31,10 +32,81 @@ pub struct ErrorBody {
     pub detail: Option<Json>,
 }
 
+/// What went wrong, as a worker tells it.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = TaskError)]
+#[allow(dead_code)] // The document's view of the domain's `TaskError`.
+pub struct TaskErrorBody {
+    /// What kind of error, such as `TIMEOUT`: it decides whether the task is tried again.
+    code: String,
+    /// What happened, in words.
+    #[serde(default)]
+    message: String,
+    /// Anything more, such as a stack.
+    detail: Option<Json>,
+}
+
+/// How long to wait before a retry, and which error codes are retried.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(as = Backoff)]
+#[allow(dead_code)] // The document's view of the domain's `Backoff`.
+pub struct BackoffBody {
+    /// Before the first retry; 1,000 unless given.
+    base_ms: i64,
+    /// At most; 300,000 unless given.
+    max_ms: i64,
+    /// How much longer each time; 2 unless given.
+    multiplier: f64,
+    /// Whether the wait is drawn by chance between 0 and its length; so unless given.
+    jitter: bool,
+    /// Codes that are retried whatever their usual meaning.
+    retryable: Vec<String>,
+    /// Codes that are not retried; these win.
+    non_retryable: Vec<String>,
+}
+
+impl Default for BackoffBody {
+    fn default() -> BackoffBody {
+        let Backoff { base_ms, max_ms, multiplier, jitter, retryable, non_retryable } =
+            Backoff::default();
+        BackoffBody { base_ms, max_ms, multiplier, jitter, retryable, non_retryable }
+    }
+}
+
 impl From<TaskError> for ErrorBody {
     fn from(error: TaskError) -> ErrorBody {
         ErrorBody { code: error.code, message: error.message, detail: error.detail }
     }
+}
+
+/// A kind of task.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[allow(dead_code, missing_docs)] // The document's view of the domain's `Kind`.
+pub enum Kind {
+    Job,
+    Delegation,
+    Inference,
+}
+
+/// Where a task stands.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[allow(dead_code, missing_docs)] // The document's view of the domain's `State`.
+pub enum Status {
+    Pending,
+    Claimed,
+    Running,
+    WaitingForApproval,
+    Waiting,
+    Retry,
+    Completed,
+    Failed,
+    Cancelled,
+    Stuck,
+    Poisoned,
 }
 
 /// A unit of work.
@@ -42,11 +114,13 @@ impl From<TaskError> for ErrorBody {
 #[allow(missing_docs)] // docs/http-api.md describes each field once.
 pub struct TaskBody {
     pub id: Uuid,
+    #[schema(value_type = Kind)]
     pub kind: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     pub name: Option<String>,
     pub queue: String,
+    #[schema(value_type = Status)]
     pub status: String,
     pub payload: Json,
     pub result: Option<Json>,
@@ -158,7 +232,9 @@ impl From<Task> for TaskBody {
 pub struct HistoryBody {
     pub task_id: Uuid,
     pub seq: i64,
+    #[schema(value_type = Option<Status>)]
     pub from_status: Option<String>,
+    #[schema(value_type = Status)]
     pub to_status: String,
     pub event: String,
     pub actor: String,

@@ -36,13 +36,19 @@ impl Keys {
         Ok(Keys { keys })
     }
 
+    /// Whether there are any.
+    pub(super) fn are_there(&self) -> bool {
+        !self.keys.is_empty()
+    }
+
     pub(super) fn caller(&self, headers: &HeaderMap) -> Result<Caller> {
         if self.keys.is_empty() {
             return Ok(Caller { principal: String::new(), actor: "api".into() });
         }
         let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let given = given.and_then(|text| text.strip_prefix("Bearer "));
-        let given = digest(given.unwrap_or_default().trim());
+        let given = given.and_then(|text| text.split_once(' '));
+        let given = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+        let given = digest(given.map_or("", |(_, key)| key.trim()));
         let mut found = None;
         for (name, key) in &self.keys {
             // All keys are compared, and all bytes of each.
@@ -53,7 +59,7 @@ impl Keys {
         }
         let Some(name) = found else {
             let detail = "send a valid key: `Authorization: Bearer <key>`";
-            return Err(Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail));
+            return Err(Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", detail));
         };
         Ok(Caller { principal: name.clone(), actor: name.clone() })
     }

@@ -4,6 +4,7 @@ use super::Api;
 use super::body::HistoryBody;
 use super::problem::{Problem, Result};
 use super::request::Params;
+use super::task::known;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -13,6 +14,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 use utoipa::IntoParams;
 use uuid::Uuid;
+use windlass::domain::state::{Event as TaskEvent, State as TaskState};
 use windlass::engine::Entry;
 use windlass::store::task::Position;
 
@@ -34,6 +36,18 @@ pub struct EventParams {
 }
 
 impl EventParams {
+    /// A name that is none would show nothing for ever.
+    fn check(&self) -> Result<()> {
+        for name in self.event.iter().flat_map(|names| names.split(',')) {
+            known::<TaskEvent>("/event", name.trim(), TaskEvent::ALL.iter().map(|e| e.as_str()))?;
+        }
+        for name in self.to_status.iter().flat_map(|names| names.split(',')) {
+            let states = TaskState::ALL.iter().map(|state| state.as_str());
+            known::<TaskState>("/to_status", name.trim(), states)?;
+        }
+        Ok(())
+    }
+
     fn fits(&self, entry: &Entry) -> bool {
         let listed = |list: &Option<String>, name: &str| {
             list.as_ref().is_none_or(|list| list.split(',').any(|one| one.trim() == name))
@@ -47,17 +61,17 @@ impl EventParams {
 
 /// Follow every transition, in commit order. Each event has an id; `Last-Event-ID` resumes after
 /// it, without loss and without repetition.
-#[utoipa::path(get, path = "/v1/events", tag = "events", params(EventParams),
+#[utoipa::path(get, path = "/v1/events", tag = "events",
+    operation_id = "follow_events", params(EventParams),
     responses((status = 200, description = "Events", body = String,
-            content_type = "text/event-stream"),
-        (status = "default", description = "Refused", body = Problem,
-            content_type = "application/problem+json")))]
+            content_type = "text/event-stream")))]
 pub async fn events(
     State(api): State<Api>,
     headers: HeaderMap,
     Params(params): Params<EventParams>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
-    let header = headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok());
+    params.check()?;
+    let header = headers.get(LAST_EVENT_ID).map(|value| value.to_str().unwrap_or("not ASCII"));
     let after = header.or(params.after.as_deref()).map(position).transpose()?;
     let follower = api.engine.follow(after).await?;
     let events = futures_util::stream::unfold(Some(follower), move |follower| {

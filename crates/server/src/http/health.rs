@@ -16,6 +16,7 @@ use windlass::store::statement::Dialect;
 
 /// The process lives.
 #[utoipa::path(get, path = "/healthz", tag = "service",
+    operation_id = "live",
     responses((status = 200, description = "It lives", body = String)))]
 pub async fn live() -> &'static str {
     "ok\n"
@@ -23,9 +24,8 @@ pub async fn live() -> &'static str {
 
 /// The node can work: its database answers, and it takes work.
 #[utoipa::path(get, path = "/readyz", tag = "service",
-    responses((status = 200, description = "It can work", body = String),
-        (status = "default", description = "It cannot", body = Problem,
-            content_type = "application/problem+json")))]
+    operation_id = "ready",
+    responses((status = 200, description = "It can work", body = String)))]
 pub async fn ready(State(api): State<Api>) -> Result<&'static str> {
     if api.engine.phase() != Phase::Running {
         return Err(windlass::engine::Error::ShuttingDown.into());
@@ -61,6 +61,7 @@ impl Api {
 
 /// What this server is.
 #[utoipa::path(get, path = "/v1/version", tag = "service",
+    operation_id = "version",
     responses((status = 200, description = "The version", body = Version)))]
 pub async fn version(State(api): State<Api>) -> Json<Version> {
     Json(api.version())
@@ -81,9 +82,8 @@ pub struct NodeBody {
 
 /// The nodes that are alive.
 #[utoipa::path(get, path = "/v1/nodes", tag = "service",
-    responses((status = 200, description = "All of them", body = super::body::List<NodeBody>),
-        (status = "default", description = "Refused", body = Problem,
-            content_type = "application/problem+json")))]
+    operation_id = "list_nodes",
+    responses((status = 200, description = "All of them", body = super::body::List<NodeBody>)))]
 pub async fn nodes(State(api): State<Api>) -> Result<Json<super::body::List<NodeBody>>> {
     let nodes = api.engine.nodes().list().await?.into_iter().map(|node| NodeBody {
         id: node.id,
@@ -122,9 +122,8 @@ pub struct StatusBody {
 
 /// How things stand.
 #[utoipa::path(get, path = "/v1/status", tag = "service",
-    responses((status = 200, description = "How things stand", body = StatusBody),
-        (status = "default", description = "Refused", body = Problem,
-            content_type = "application/problem+json")))]
+    operation_id = "status",
+    responses((status = 200, description = "How things stand", body = StatusBody)))]
 pub async fn status(State(api): State<Api>) -> Result<Json<StatusBody>> {
     let counts = api.engine.tasks().counts().await?;
     let ready = counts.ready.into_iter();
@@ -146,7 +145,9 @@ pub async fn status(State(api): State<Api>) -> Result<Json<StatusBody>> {
 
 /// The metrics, for Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "service",
-    responses((status = 200, description = "OpenMetrics text", body = String)))]
+    operation_id = "metrics",
+    responses((status = 200, description = "OpenMetrics text", body = String,
+        content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8")))]
 pub async fn metrics(State(api): State<Api>) -> Result<Response> {
     let counts = api.engine.tasks().counts().await.ok();
     let text = api.metrics.text(&api.engine, counts.as_ref());

@@ -1,27 +1,46 @@
 //! Around every request: who calls, a time limit, an id, one log line, the metrics.
+//!
+//! Invariant: whatever happens inside, a panic included, the caller gets an answer with the
+//! request's id, and the log gets one line with the same id.
+//! Absent from the log: queries, headers and bodies. They may hold secrets.
 
 use super::problem::Problem;
-use super::{Api, Caller};
+use super::{Api, Caller, origin};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
+use std::panic::AssertUnwindSafe;
 use std::time::Instant;
 use uuid::Uuid;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The task's correlation id, for the log line; a handler puts it on its response.
+/// The correlation ids of the tasks in an answer, for the log line; a handler puts it there.
 #[derive(Clone)]
 pub struct Correlation(pub String);
+
+impl Correlation {
+    /// Of many tasks: each id once, and not so many that a line becomes a page.
+    pub fn of<'a>(ids: impl IntoIterator<Item = Option<&'a str>>) -> Option<Correlation> {
+        let mut known: Vec<&str> = Vec::new();
+        for id in ids.into_iter().flatten() {
+            if known.len() < 10 && !known.contains(&id) {
+                known.push(id);
+            }
+        }
+        (!known.is_empty()).then(|| Correlation(known.join(",")))
+    }
+}
 
 /// Routes that wait on purpose.
 const PATIENT: [&str; 4] =
     ["/v1/tasks/{id}/wait", "/v1/sessions/{id}/claim", "/v1/sessions/{id}/stream", "/v1/events"];
 
 /// Routes that need no key: they tell nothing but whether the server lives.
-const OPEN: [&str; 4] = ["/healthz", "/readyz", "/openapi.json", "/docs"];
+pub(super) const OPEN: [&str; 4] = ["/healthz", "/readyz", "/openapi.json", "/docs"];
 
 /// Puts the layers around the routes.
 pub fn around(routes: Router<Api>, api: &Api) -> Router<Api> {
@@ -32,12 +51,15 @@ async fn observe(State(api): State<Api>, mut request: Request, next: Next) -> Re
     let started = Instant::now();
     let id = request_id(&request);
     let method = request.method().clone();
-    let path = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
-    let route = path.as_deref().unwrap_or("unknown").to_owned();
-    let caller = match OPEN.contains(&route.as_str()) {
+    let path: String = request.uri().path().chars().take(200).collect();
+    let matched = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let route = matched.as_deref().unwrap_or("unknown").to_owned();
+    let allowed = origin::check(request.headers(), request.uri(), api.keys.are_there());
+    let caller = allowed.and_then(|()| match OPEN.contains(&route.as_str()) {
         true => Ok(None),
         false => api.keys.caller(request.headers()).map(Some),
-    };
+    });
+    let who = caller.as_ref().ok().and_then(|caller| Some(caller.as_ref()?.actor.clone()));
     let mut response = match caller {
         Err(problem) => problem.into_response(),
         Ok(caller) => {
@@ -47,37 +69,65 @@ async fn observe(State(api): State<Api>, mut request: Request, next: Next) -> Re
             run(&api, &route, request, next).await
         }
     };
+    let code = Problem::name_request(&mut response, &id);
     let status = response.status();
     let elapsed = started.elapsed();
-    api.metrics.request(method.as_str(), &route, status.as_u16(), elapsed);
+    api.metrics.request(known_method(&method), &route, status.as_u16(), elapsed);
     let correlation = response.extensions().get::<Correlation>().map(|c| c.0.clone());
     let ms = elapsed.as_secs_f64() * 1_000.0;
     tracing::info!(
         %method,
         route,
+        path,
         status = status.as_u16(),
+        code,
         ms = format!("{ms:.1}"),
         request_id = id,
         correlation_id = correlation,
+        caller = who,
         "request"
     );
+    let headers = response.headers_mut();
     if let Ok(value) = HeaderValue::from_str(&id) {
-        response.headers_mut().insert(REQUEST_ID, value);
+        headers.insert(REQUEST_ID, value);
     }
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     response
 }
 
 async fn run(api: &Api, route: &str, request: Request, next: Next) -> Response {
+    let is_read = [Method::GET, Method::HEAD].contains(request.method());
+    let answered = caught(next.run(request));
     if PATIENT.contains(&route) {
-        return next.run(request).await;
+        return answered.await;
     }
-    match tokio::time::timeout(api.timeout, next.run(request)).await {
-        Ok(response) => response,
-        Err(_) => {
-            let detail = "the request took too long; whether it was carried out is not known: \
-                          repeat it with the same ids";
-            Problem::new(StatusCode::GATEWAY_TIMEOUT, "timeout", detail).into_response()
-        }
+    let answered = tokio::time::timeout(api.timeout, answered).await;
+    answered.unwrap_or_else(|_| too_slow(is_read).into_response())
+}
+
+/// A panic in a handler is a defect of ours, and no reason to leave the caller without an answer.
+async fn caught(answer: impl Future<Output = Response>) -> Response {
+    let answered = AssertUnwindSafe(answer).catch_unwind().await;
+    answered.unwrap_or_else(|_| Problem::internal(&"a handler panicked").into_response())
+}
+
+fn too_slow(is_read: bool) -> Problem {
+    if is_read {
+        let detail = "the answer took too long; try again, or ask for less at once";
+        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, "timeout", detail).retry_after(1);
+    }
+    let detail = "the request took too long; whether it was carried out is not known: repeat it \
+                  with the same ids";
+    Problem::new(StatusCode::GATEWAY_TIMEOUT, "outcome_unknown", detail)
+}
+
+/// A caller may send any word as a method; the metrics must not grow with them.
+fn known_method(method: &Method) -> &str {
+    match method.as_str() {
+        known @ ("GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS") => known,
+        _ => "other",
     }
 }
 
@@ -89,4 +139,36 @@ fn request_id(request: &Request) -> String {
         (1..=100).contains(&text.len()) && text.chars().all(fits)
     };
     given.filter(plain).map_or_else(|| Uuid::now_v7().to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_correlation_ids_of_a_batch_stand_once_each_and_are_few() {
+        let joined = |ids: &[Option<&str>]| Correlation::of(ids.iter().copied()).map(|c| c.0);
+        assert_eq!(joined(&[None, None]), None);
+        assert_eq!(joined(&[Some("a"), None, Some("b"), Some("a")]), Some("a,b".into()));
+        let many: Vec<String> = (0..50).map(|n| n.to_string()).collect();
+        let many: Vec<Option<&str>> = many.iter().map(|id| Some(id.as_str())).collect();
+        assert_eq!(joined(&many).unwrap().matches(',').count(), 9);
+    }
+
+    #[tokio::test]
+    async fn a_panic_becomes_a_problem_with_the_requests_id() {
+        let mut response = caught(async { panic!("on purpose") }).await;
+        assert_eq!(response.status(), 500);
+        assert_eq!(Problem::name_request(&mut response, "r-1"), Some("internal"));
+        let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body["request_id"], "r-1");
+        assert!(!body.to_string().contains("on purpose"));
+    }
+
+    #[test]
+    fn a_write_that_took_too_long_has_an_unknown_outcome_and_a_read_has_none() {
+        assert_eq!((too_slow(false).status, too_slow(false).code), (504, "outcome_unknown"));
+        assert_eq!((too_slow(true).status, too_slow(true).code), (503, "timeout"));
+    }
 }

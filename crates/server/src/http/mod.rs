@@ -8,14 +8,17 @@ mod action;
 mod body;
 mod credential;
 mod cursor;
+mod describe;
 mod event;
 mod health;
 mod metrics;
 mod middleware;
 mod openapi;
+mod origin;
 mod problem;
 mod request;
 mod session;
+mod submit;
 mod task;
 
 pub use accept::serve;
@@ -23,7 +26,8 @@ use credential::Caller;
 pub use credential::Keys;
 
 use axum::Router;
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
+use axum::response::IntoResponse;
 use metrics::Metrics;
 use problem::Problem;
 use std::sync::Arc;
@@ -47,7 +51,7 @@ impl Api {
             engine,
             keys: Arc::new(keys),
             metrics: Arc::new(Metrics::new()),
-            timeout: Duration::from_secs(30),
+            timeout: Duration::from_secs(60),
         }
     }
 }
@@ -61,9 +65,14 @@ pub fn router(api: Api) -> Router {
             let detail = "there is nothing at this address; /docs lists what there is";
             Problem::new(StatusCode::NOT_FOUND, "not_found", detail)
         })
-        .method_not_allowed_fallback(|| async {
-            let detail = "this address has other methods; /docs lists them";
-            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
+        .method_not_allowed_fallback(|method: Method| async move {
+            // The header `Allow` is added to either.
+            if method == Method::OPTIONS {
+                return StatusCode::NO_CONTENT.into_response();
+            }
+            let detail = "this address has other methods; the header `Allow` lists them";
+            let status = StatusCode::METHOD_NOT_ALLOWED;
+            Problem::new(status, "method_not_allowed", detail).into_response()
         });
     middleware::around(routes, &api).with_state(api)
 }

@@ -1,6 +1,9 @@
 //! The OpenAPI document, made of the handlers' own attributes, and a page to browse it.
+//!
+//! What every operation has in common (its errors, keys) is added in `describe`, once.
 
-use super::{Api, action, event, health, session, task};
+use super::problem::{Problem, TITLES};
+use super::{Api, action, describe, event, health, session, submit, task};
 use axum::Router;
 use axum::http::header;
 use axum::routing::get;
@@ -18,6 +21,7 @@ use utoipa_axum::routes;
             `application/problem+json` with a stable `code`.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
     ),
+    components(schemas(Problem)),
     tags(
         (name = "tasks", description = "Submit work and see what became of it"),
         (name = "work", description = "What the holder of a lease does with its task"),
@@ -31,8 +35,8 @@ struct Base;
 /// Every route with its part of the document.
 pub fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::with_openapi(Base::openapi())
-        .routes(routes!(task::submit, task::list))
-        .routes(routes!(task::submit_batch))
+        .routes(routes!(submit::submit, task::list))
+        .routes(routes!(submit::submit_batch))
         .routes(routes!(task::show))
         .routes(routes!(task::history))
         .routes(routes!(task::failures))
@@ -61,17 +65,22 @@ pub fn routes() -> OpenApiRouter<Api> {
 
 /// The document and its page.
 pub fn pages(document: &Document) -> Router<Api> {
-    let json = document.to_json().unwrap_or_default();
+    let document = serde_json::to_value(document).unwrap_or_default();
+    let json = describe::complete(document).to_string();
     let kind = [(header::CONTENT_TYPE, "application/json")];
     let page = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
         (
             header::CONTENT_SECURITY_POLICY,
-            "default-src 'none'; script-src 'self' 'unsafe-inline'; \
-             style-src 'unsafe-inline'; connect-src 'self'",
+            "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'unsafe-inline'; \
+             connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
         ),
     ];
+    let codes = TITLES.iter().map(|(code, title)| {
+        format!("<tr id=\"{code}\"><td><code>{code}</code></td><td>{title}</td></tr>\n")
+    });
+    let html = include_str!("docs.html").replace("<!-- codes -->", &codes.collect::<String>());
     Router::new()
         .route("/openapi.json", get(move || async move { (kind, json) }))
-        .route("/docs", get(move || async move { (page, include_str!("docs.html")) }))
+        .route("/docs", get(move || async move { (page, html) }))
 }

@@ -1,7 +1,7 @@
 //! Errors as `application/problem+json`, with stable codes.
 //!
-//! Invariant: a client sees a code, what was wrong, where, and what to do; never an internal detail.
-//! What is ours to mend is logged here, once, with its cause.
+//! Invariant: a client sees a code, what was wrong, where, and what to do; never an internal
+//! detail. What is ours to mend is logged here, once, with its cause.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -43,6 +43,8 @@ pub struct Problem {
     /// Everything that is wrong with the fields.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<Field>,
+    /// The request, as the server's log names it.
+    pub request_id: Option<String>,
     /// When to try again.
     #[serde(skip)]
     pub retry_after_s: Option<u32>,
@@ -58,8 +60,29 @@ impl Problem {
             code,
             detail: detail.into(),
             errors: Vec::new(),
+            request_id: None,
             retry_after_s: None,
         }
+    }
+
+    /// The same, with a time after which it is worth another try.
+    pub fn retry_after(self, seconds: u32) -> Problem {
+        Problem { retry_after_s: Some(seconds), ..self }
+    }
+
+    /// The same, with `prefix` before every pointer: an item's problem as the problem of its batch.
+    pub fn within(mut self, prefix: &str) -> Problem {
+        self.errors.iter_mut().for_each(|field| field.pointer.insert_str(0, prefix));
+        self
+    }
+
+    /// Puts the request's id into an answer that is a problem; gives the problem's code.
+    pub fn name_request(response: &mut Response, id: &str) -> Option<&'static str> {
+        let mut problem = response.extensions_mut().remove::<Problem>()?;
+        problem.request_id = Some(id.to_owned());
+        let code = problem.code;
+        *response.body_mut() = serde_json::to_vec(&problem).unwrap_or_default().into();
+        Some(code)
     }
 
     /// One field is wrong.
@@ -69,41 +92,52 @@ impl Problem {
         Refusal::Invalid(vec![field]).into()
     }
 
-    fn internal(cause: &dyn std::fmt::Display) -> Problem {
+    /// A defect of ours; its cause is logged, not told.
+    pub fn internal(cause: &dyn std::fmt::Display) -> Problem {
         tracing::error!(%cause, "an internal error");
         let detail = "a defect of this server; its log says more under the request's id";
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
     }
 }
 
+/// Every code with its title; /docs shows them, and docs/errors.md tells more.
+pub const TITLES: &[(&str, &str)] = &[
+    ("validation_failed", "The request is not valid"),
+    ("invalid_json", "The body is not JSON that can be kept"),
+    ("invalid_id", "The id is not a UUID"),
+    ("invalid_cursor", "The cursor is not one of this list"),
+    ("not_found", "There is no such thing"),
+    ("lease_lost", "The lease no longer holds the task"),
+    ("already_finished", "The attempt was finished before with another outcome"),
+    ("illegal_transition", "The task's state does not permit this"),
+    ("not_due", "The task's time has not come"),
+    ("idempotency_key_reused", "The key was used before for another request"),
+    ("session_not_found", "There is no such session"),
+    ("session_closed", "The session is closed"),
+    ("shutting_down", "The node is shutting down"),
+    ("payload_too_large", "The body is too large"),
+    ("unsupported_media_type", "The body must be JSON"),
+    ("method_not_allowed", "The method is not allowed here"),
+    ("unauthenticated", "A valid key is needed"),
+    ("busy", "Too much at once"),
+    ("timeout", "No answer in time"),
+    ("unavailable", "The database cannot be reached"),
+    ("storage_full", "The disk is full"),
+    ("outcome_unknown", "The outcome is unknown"),
+    ("cursor_expired", "The event is older than what is kept"),
+    ("host_not_allowed", "The server does not answer to this name"),
+    ("origin_not_allowed", "A page of another origin may not call"),
+    ("request_timeout", "The request did not arrive in time"),
+    ("constraint", "The database refused a row"),
+    ("data", "A value does not fit"),
+    ("internal", "A defect of the server"),
+    ("corrupt", "The database is damaged"),
+];
+
 /// A code in words.
 fn title(code: &str) -> &'static str {
-    match code {
-        "validation_failed" => "The request is not valid",
-        "invalid_json" => "The body is not JSON that can be kept",
-        "invalid_id" => "The id is not a UUID",
-        "invalid_cursor" => "The cursor is not one of this list",
-        "not_found" => "There is no such thing",
-        "lease_lost" => "The lease no longer holds the task",
-        "already_finished" => "The attempt was finished before with another outcome",
-        "illegal_transition" => "The task's state does not permit this",
-        "not_due" => "The task's time has not come",
-        "idempotency_key_reused" => "The key was used before for another request",
-        "session_not_found" => "There is no such session",
-        "session_closed" => "The session is closed",
-        "shutting_down" => "The node is shutting down",
-        "too_large" => "The body is too large",
-        "unsupported_media_type" => "The body must be JSON",
-        "method_not_allowed" => "The method is not allowed here",
-        "unauthorized" => "A valid key is needed",
-        "busy" => "Too much at once",
-        "timeout" => "No answer in time",
-        "unavailable" => "The database cannot be reached",
-        "storage_full" => "The disk is full",
-        "outcome_unknown" => "The outcome is unknown",
-        "cursor_expired" => "The event is older than what is kept",
-        _ => "The server could not do this",
-    }
+    let known = TITLES.iter().find(|(known, _)| *known == code);
+    known.map_or("The server could not do this", |(_, title)| title)
 }
 
 impl From<Refusal> for Problem {
@@ -135,9 +169,11 @@ impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Problem {
         let status = match &error {
             StoreError::Constraint { .. } | StoreError::Data(_) => StatusCode::UNPROCESSABLE_ENTITY,
-            StoreError::Busy(_) | StoreError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
-            StoreError::Timeout(_) | StoreError::OutcomeUnknown(_) => StatusCode::GATEWAY_TIMEOUT,
-            StoreError::StorageFull(_) => StatusCode::INSUFFICIENT_STORAGE,
+            StoreError::Busy(_)
+            | StoreError::Unavailable(_)
+            | StoreError::Timeout(_)
+            | StoreError::StorageFull(_) => StatusCode::SERVICE_UNAVAILABLE,
+            StoreError::OutcomeUnknown(_) => StatusCode::GATEWAY_TIMEOUT,
             _ => return Problem::internal(&error),
         };
         // The database's own words may hold data of others, or the address of the server.
@@ -196,6 +232,11 @@ impl IntoResponse for Problem {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let body = serde_json::to_vec(&self).unwrap_or_default();
         let mut response = (status, body).into_response();
+        if [StatusCode::REQUEST_TIMEOUT, StatusCode::PAYLOAD_TOO_LARGE].contains(&status) {
+            // The rest of the body may still be on its way; nobody will read it.
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
+        }
         let headers = response.headers_mut();
         let problem = HeaderValue::from_static("application/problem+json");
         headers.insert(header::CONTENT_TYPE, problem);
@@ -205,6 +246,7 @@ impl IntoResponse for Problem {
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        response.extensions_mut().insert(self);
         response
     }
 }

@@ -3,15 +3,16 @@
 use super::action::failing;
 use super::body::{AssignmentBody, List};
 use super::event::{keep_alive, sse};
+use super::middleware::Correlation;
 use super::problem::{Problem, Result};
 use super::request::{Body, Id, Params};
-use super::task::ItemError;
+use super::submit::ItemError;
 use super::{Api, cursor};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::IntoResponse;
 use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse, Response};
 use futures_util::Stream;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -26,10 +27,11 @@ use windlass::domain::refusal::Refusal;
 use windlass::domain::time::Timestamp;
 use windlass::domain::validate;
 use windlass::engine::{Beat, ClaimRequest, SessionRequest, StreamEvent};
-use windlass::store::session::{Routes, Session};
+use windlass::store::session::{Routes, Session, TTL_MS};
 use windlass::store::task::{Finish, Finishing};
 
-const MAX_WAIT_MS: i64 = 60_000;
+/// How long a claim may wait.
+pub const MAX_WAIT_MS: i64 = 60_000;
 
 /// A worker that wants to take part.
 #[derive(Deserialize, ToSchema)]
@@ -78,6 +80,8 @@ pub struct SessionBody {
     pub slots: i32,
     pub lease_ms: Option<i64>,
     pub node: Option<Uuid>,
+    pub stream_epoch: i64,
+    pub ttl_ms: i64,
     #[schema(value_type = String, format = DateTime)]
     pub expires_at: Timestamp,
     #[schema(value_type = String, format = DateTime)]
@@ -103,6 +107,8 @@ impl From<Session> for SessionBody {
             slots: session.slots,
             lease_ms: session.lease_ms,
             node: session.node,
+            stream_epoch: session.stream_epoch,
+            ttl_ms: TTL_MS,
             expires_at: session.expires_at,
             created_at: session.created_at,
             closed_at: session.closed_at,
@@ -112,10 +118,9 @@ impl From<Session> for SessionBody {
 }
 
 /// Register a worker.
-#[utoipa::path(post, path = "/v1/sessions", tag = "sessions", request_body = RegisterRequest,
-    responses((status = 201, description = "The session", body = SessionBody),
-        (status = "default", description = "Refused", body = Problem,
-            content_type = "application/problem+json")))]
+#[utoipa::path(post, path = "/v1/sessions", tag = "sessions",
+    operation_id = "register_session", request_body = RegisterRequest,
+    responses((status = 201, description = "The session", body = SessionBody)))]
 pub async fn register(
     State(api): State<Api>,
     Body(request): Body<RegisterRequest>,
@@ -157,10 +162,9 @@ pub struct ListParams {
 }
 
 /// List sessions, newest first.
-#[utoipa::path(get, path = "/v1/sessions", tag = "sessions", params(ListParams),
-    responses((status = 200, description = "A page", body = List<SessionBody>),
-        (status = "default", description = "Refused", body = Problem,
-            content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/v1/sessions", tag = "sessions",
+    operation_id = "list_sessions", params(ListParams),
+    responses((status = 200, description = "A page", body = List<SessionBody>)))]
 pub async fn list(
     State(api): State<Api>,
     Params(params): Params<ListParams>,
@@ -173,10 +177,9 @@ pub async fn list(
 }
 
 /// Show a session.
-#[utoipa::path(get, path = "/v1/sessions/{id}", tag = "sessions", params(("id" = Uuid, Path)),
-    responses((status = 200, description = "The session", body = SessionBody),
-        (status = "default", description = "Refused", body = Problem,
-            content_type = "application/problem+json")))]
+#[utoipa::path(get, path = "/v1/sessions/{id}", tag = "sessions",
+    operation_id = "show_session", params(("id" = Uuid, Path)),
+    responses((status = 200, description = "The session", body = SessionBody)))]
 pub async fn show(State(api): State<Api>, Id(id): Id<SessionId>) -> Result<Json<SessionBody>> {
     let session = api.engine.sessions().show(id).await?;
     let session = session.ok_or(windlass::engine::Error::UnknownSession(id))?;
@@ -185,11 +188,10 @@ pub async fn show(State(api): State<Api>, Id(id): Id<SessionId>) -> Result<Json<
 
 /// Open the session's stream: `assign`, `cancel` and `lost` events. An older stream ends.
 #[utoipa::path(get, path = "/v1/sessions/{id}/stream", tag = "sessions",
+    operation_id = "open_stream",
     params(("id" = Uuid, Path)),
     responses((status = 200, description = "Events", body = String,
-            content_type = "text/event-stream"),
-        (status = "default", description = "Refused", body = Problem,
-            content_type = "application/problem+json")))]
+            content_type = "text/event-stream")))]
 pub async fn stream(
     State(api): State<Api>,
     Id(id): Id<SessionId>,
@@ -227,6 +229,9 @@ pub struct ClaimBody {
     /// The call's id: the same id again returns what it already gave.
     #[schema(value_type = Option<Uuid>)]
     claim_id: Option<ClaimId>,
+    /// Only these tasks, as far as they are ready and in the session's queues; nobody waits then.
+    #[schema(value_type = Option<Vec<Uuid>>)]
+    task_ids: Option<Vec<TaskId>>,
 }
 
 fn one() -> i64 {
@@ -245,27 +250,36 @@ pub struct ClaimAnswer {
 
 /// Take tasks; waits for some if there are none.
 #[utoipa::path(post, path = "/v1/sessions/{id}/claim", tag = "sessions",
+    operation_id = "claim_tasks",
     params(("id" = Uuid, Path)), request_body = ClaimBody,
-    responses((status = 200, description = "What was taken; perhaps nothing", body = ClaimAnswer),
-        (status = "default", description = "Refused", body = Problem,
-            content_type = "application/problem+json")))]
+    responses((status = 200, description = "What was taken; perhaps nothing", body = ClaimAnswer)))]
 pub async fn claim(
     State(api): State<Api>,
     Id(id): Id<SessionId>,
     Body(request): Body<ClaimBody>,
-) -> Result<Json<ClaimAnswer>> {
+) -> Result<Response> {
     let mut errors = validate::Errors::default();
     errors.range("/max", request.max, 1, validate::MAX_BATCH_ITEMS as i64);
     errors.range("/wait_ms", request.wait_ms, 0, MAX_WAIT_MS);
     errors.into_result()?;
+    let tasks = request.task_ids.unwrap_or_default();
+    validate::batch("/task_ids", tasks.len(), 0)?;
     let request = ClaimRequest {
         max: request.max as usize,
         wait: Duration::from_millis(request.wait_ms as u64),
         start: request.start,
         claim: request.claim_id.unwrap_or_else(|| ClaimId(Uuid::now_v7())),
+        tasks,
     };
     let taken = api.engine.claim(id, request).await?;
-    Ok(Json(ClaimAnswer { assignments: taken.into_iter().map(Into::into).collect() }))
+    let ids = taken.iter().map(|assignment| assignment.task.correlation_id.as_deref());
+    let correlation = Correlation::of(ids);
+    let assignments = taken.into_iter().map(Into::into).collect();
+    let mut response = Json(ClaimAnswer { assignments }).into_response();
+    if let Some(correlation) = correlation {
+        response.extensions_mut().insert(correlation);
+    }
+    Ok(response)
 }
 
 /// A lease that is still needed.
@@ -285,6 +299,7 @@ pub struct LeaseBody {
 /// A sign of life of a session.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = SessionHeartbeat)]
 pub struct HeartbeatRequest {
     /// Only these are renewed.
     leases: Option<Vec<LeaseBody>>,
@@ -322,10 +337,9 @@ pub struct HeartbeatAnswer {
 
 /// Renew a session and the leases that are named.
 #[utoipa::path(post, path = "/v1/sessions/{id}/heartbeat", tag = "sessions",
+    operation_id = "heartbeat_session",
     params(("id" = Uuid, Path)), request_body = HeartbeatRequest,
-    responses((status = 200, description = "What became of the leases", body = HeartbeatAnswer),
-        (status = "default", description = "Refused", body = Problem,
-            content_type = "application/problem+json")))]
+    responses((status = 200, description = "What became of the leases", body = HeartbeatAnswer)))]
 pub async fn heartbeat(
     State(api): State<Api>,
     Id(id): Id<SessionId>,
@@ -383,7 +397,7 @@ pub struct FinishItem {
     lease_id: LeaseId,
     outcome: OutcomeName,
     result: Option<Value>,
-    #[schema(value_type = Option<super::body::ErrorBody>)]
+    #[schema(value_type = Option<super::body::TaskErrorBody>)]
     error: Option<TaskError>,
     retry_after_ms: Option<i64>,
 }
@@ -436,10 +450,9 @@ pub struct FinishAnswer {
 
 /// Finish many tasks; each has its own outcome.
 #[utoipa::path(post, path = "/v1/sessions/{id}/finish", tag = "sessions",
+    operation_id = "finish_tasks",
     params(("id" = Uuid, Path)), request_body = FinishRequest,
-    responses((status = 200, description = "What became of each", body = FinishAnswer),
-        (status = "default", description = "Refused", body = Problem,
-            content_type = "application/problem+json")))]
+    responses((status = 200, description = "What became of each", body = FinishAnswer)))]
 pub async fn finish(
     State(api): State<Api>,
     Id(id): Id<SessionId>,
@@ -452,7 +465,7 @@ pub async fn finish(
     }
     let mut results = Vec::with_capacity(request.items.len());
     let mut finishes = Vec::with_capacity(request.items.len());
-    for item in &request.items {
+    for (index, item) in request.items.iter().enumerate() {
         let task_id = item.task_id.0;
         let error = match item.finishing() {
             Ok(how) => {
@@ -466,7 +479,7 @@ pub async fn finish(
                 });
                 None
             }
-            Err(problem) => Some(problem.into()),
+            Err(problem) => Some(problem.within(&format!("/items/{index}")).into()),
         };
         results.push(FinishResult { task_id, status: None, error });
     }
@@ -475,17 +488,16 @@ pub async fn finish(
         match outcomes.next() {
             Some(Ok(state)) => result.status = Some(state.as_str()),
             Some(Err(rejection)) => result.error = Some(Problem::from(rejection).into()),
-            None => {}
+            None => result.error = Some(Problem::internal(&"no outcome").into()),
         }
     }
     Ok(Json(FinishAnswer { results }))
 }
 
 /// Close a session gracefully: what it held goes back.
-#[utoipa::path(delete, path = "/v1/sessions/{id}", tag = "sessions", params(("id" = Uuid, Path)),
-    responses((status = 204, description = "Closed; what it held is in line again"),
-        (status = "default", description = "Refused", body = Problem,
-            content_type = "application/problem+json")))]
+#[utoipa::path(delete, path = "/v1/sessions/{id}", tag = "sessions",
+    operation_id = "close_session", params(("id" = Uuid, Path)),
+    responses((status = 204, description = "Closed; what it held is in line again")))]
 pub async fn close(State(api): State<Api>, Id(id): Id<SessionId>) -> Result<StatusCode> {
     api.engine.close_session(id).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -1,6 +1,7 @@
 //! The binary as people use it: real processes, real databases, a real server.
 
 mod fake;
+mod http;
 mod migrate;
 mod service;
 mod task;

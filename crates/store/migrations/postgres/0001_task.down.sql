@@ -1,22 +1,38 @@
 -- Removes every task. There is no way back but a backup.
 DROP FUNCTION windlass_submit(text, jsonb, jsonb);
-DROP FUNCTION windlass_submit_problem(text, jsonb, jsonb);
+DROP FUNCTION windlass_same_request(task_spec, task_spec);
+DROP FUNCTION windlass_options_problem(text, jsonb);
 DROP FUNCTION windlass_order_key(int, timestamptz);
 DROP VIEW task_failure;
 DROP VIEW task;
+DROP FUNCTION windlass_spec_problem(task_spec);
+DROP FUNCTION windlass_refuse_beginning(task_state);
 DROP FUNCTION windlass_refuse_transition(task_state);
 DROP FUNCTION windlass_settle_approval(task_state);
 DROP FUNCTION windlass_complete_manual_update(task_state, task_state);
-DROP TABLE approval, task_tally_position, task_tally, task_history, task_progress, task_state,
-    task_tag, task_spec, profile, transition;
+DROP TABLE audit, approval, task_tally_position, task_tally, task_history, task_progress,
+    task_state, task_tag, task_spec, profile, transition;
+DROP FUNCTION windlass_rebase_log();
+DROP FUNCTION windlass_log_is_ahead();
+DROP FUNCTION windlass_next_xid();
+DROP FUNCTION windlass_horizon();
+DROP FUNCTION windlass_xid();
+DROP FUNCTION windlass_xid_base();
 DROP FUNCTION windlass_write_tags();
 DROP FUNCTION windlass_write_history();
-DROP FUNCTION windlass_write_first_history();
+DROP FUNCTION windlass_check_rules();
+DROP FUNCTION windlass_refuse_row(text, uuid, text);
 DROP FUNCTION windlass_check_progress_task();
 DROP FUNCTION windlass_check_approval_closing();
 DROP FUNCTION windlass_check_approval_task();
 DROP FUNCTION windlass_guard_update();
+DROP FUNCTION windlass_check_approval_awaited();
+DROP FUNCTION windlass_check_begun();
+DROP FUNCTION windlass_check_spec();
+DROP FUNCTION windlass_backoff_problem(jsonb);
+DROP FUNCTION windlass_name_problem(text, boolean);
 DROP FUNCTION windlass_json_fits(jsonb);
+DROP FUNCTION windlass_check_retention();
 DROP FUNCTION windlass_refuse_insert();
 DROP FUNCTION windlass_refuse_delete();
 DROP FUNCTION windlass_refuse();

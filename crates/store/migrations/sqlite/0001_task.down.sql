@@ -2,6 +2,7 @@
 INSERT INTO retention_gate (open) VALUES (1);
 DROP VIEW task_failure;
 DROP VIEW task;
+DROP TABLE audit;
 DROP TABLE approval;
 DROP TABLE task_tally_position;
 DROP TABLE task_tally;

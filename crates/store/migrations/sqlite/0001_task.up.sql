@@ -177,7 +177,8 @@ INSERT INTO profile (profile, max_retries, deadline_ms, retention_ms) VALUES
     ('inference', 0, NULL, 604800000);
 --@end
 
--- Holds a row only inside the retention duty's transaction.
+-- Holds a row only inside the retention duty's transaction, so that nobody deletes by mistake. Who
+-- opens it, too, deletes nothing but what the duty would.
 CREATE TABLE retention_gate (open INTEGER PRIMARY KEY CHECK (open = 1)) STRICT;
 
 CREATE TABLE task_spec (
@@ -407,7 +408,8 @@ CREATE TABLE task_state (
     CONSTRAINT retries_are_bounded CHECK (
         retry_count BETWEEN 0 AND max_retries AND max_retries BETWEEN 0 AND 100),
     CONSTRAINT actor_is_bounded CHECK (length(CAST(actor AS BLOB)) BETWEEN 1 AND 255),
-    CONSTRAINT counters_are_not_negative CHECK (attempt >= 0 AND release_count >= 0),
+    CONSTRAINT counters_are_bounded CHECK (
+        attempt BETWEEN 0 AND 1000000000 AND release_count BETWEEN 0 AND 20),
     CONSTRAINT ready_only_when_claimable CHECK (
         NOT ready OR (status IN ('pending', 'retry') AND profile <> 'ledger'))
 ) STRICT, WITHOUT ROWID;
@@ -491,8 +493,19 @@ CREATE TABLE approval (
     CONSTRAINT decided_when_not_open CHECK ((status = 'open') = (decided_at IS NULL))
 ) STRICT;
 CREATE UNIQUE INDEX approval_open ON approval (task_id) WHERE status = 'open';
+CREATE INDEX approval_task ON approval (task_id, created_at);
 CREATE INDEX approval_expiry ON approval (expires_at)
     WHERE status = 'open' AND expires_at IS NOT NULL;
+
+-- What was done to many tasks at once and leaves no trace with them: retention says how many it
+-- removed.
+CREATE TABLE audit (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    at INTEGER NOT NULL,
+    actor TEXT NOT NULL,
+    event TEXT NOT NULL,
+    detail TEXT NOT NULL CHECK (json_valid(detail))
+) STRICT;
 
 -- ---------------------------------------------------------------------------------------------
 -- Refusals. Each says what is wrong. INSERT OR REPLACE and UPDATE OR REPLACE delete the row in
@@ -517,11 +530,70 @@ WHEN NEW.tags IS NOT NULL AND (json_type(NEW.tags) <> 'object' OR EXISTS (
 BEGIN
     SELECT RAISE(ABORT, 'windlass: task_spec: tags must be an object of short strings');
 END;
+-- One row that a reader does not understand would spoil every page it is on.
+CREATE TRIGGER task_spec_can_be_read BEFORE INSERT ON task_spec BEGIN
+    SELECT RAISE(ABORT, 'windlass: task_spec: an id is 36 characters, lower case, with hyphens')
+    WHERE (NEW.id NOT LIKE '________-____-____-____-____________'
+        OR replace(NEW.id, '-', '') GLOB '*[^0-9a-f]*'
+        OR length(replace(NEW.id, '-', '')) <> 32)
+        OR (NEW.parent_id NOT LIKE '________-____-____-____-____________'
+        OR replace(NEW.parent_id, '-', '') GLOB '*[^0-9a-f]*'
+        OR length(replace(NEW.parent_id, '-', '')) <> 32)
+        OR (NEW.replay_of NOT LIKE '________-____-____-____-____________'
+        OR replace(NEW.replay_of, '-', '') GLOB '*[^0-9a-f]*'
+        OR length(replace(NEW.replay_of, '-', '')) <> 32);
+    SELECT RAISE(ABORT, 'windlass: task_spec: the JSON is too deep, or no 64-bit float holds it')
+    WHERE EXISTS (
+        SELECT 1 FROM json_tree(NEW.payload) AS j
+        WHERE (j.type IN ('integer', 'real') AND abs(j.atom) = 9e999)
+           OR (j.type = 'integer' AND typeof(j.atom) = 'real')
+           OR (j.type IN ('array', 'object') AND 64
+               <= length(j.fullkey) - length(replace(replace(j.fullkey, '.', ''), '[', ''))))
+        OR NEW.payload GLOB '*\u[dD][89abAB]*' OR NEW.payload GLOB '*\u0000*';
+    SELECT RAISE(ABORT, 'windlass: task_spec: a name is empty, not trimmed, or not plain text')
+    FROM (SELECT value AS name FROM json_each(json_array(
+            NEW.queue, NEW.name, NEW.agent, NEW.venture, NEW.portfolio, NEW.stage, NEW.owner,
+            NEW.caller, NEW.callee, NEW.pool, NEW.llm, NEW.model, NEW.tier, NEW.correlation_id,
+            NEW.idempotency_key))
+        UNION ALL SELECT key FROM json_each(NEW.tags)
+        UNION ALL SELECT '.' || value || '.' FROM json_each(NEW.tags))
+    WHERE name = '' OR trim(name, ' ' || char(160, 5760, 8239, 8287, 12288)) <> name
+        OR name GLOB '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159)
+            || char(1564, 8206, 8207, 8232) || '-' || char(8238, 8294) || '-' || char(8297) || ']*';
+    SELECT RAISE(ABORT, 'windlass: task_spec: there may be at most 64 tags')
+    WHERE (SELECT count(*) FROM json_each(NEW.tags)) > 64;
+    SELECT RAISE(ABORT, 'windlass: task_spec: a time must be from the year 1970 to 9999')
+    WHERE NEW.run_at NOT BETWEEN 0 AND 253402300799999
+        OR NEW.deadline_at NOT BETWEEN 0 AND 253402300799999
+        OR NEW.created_at NOT BETWEEN 0 AND 253402300799999;
+    SELECT RAISE(ABORT, 'windlass: task_spec: backoff is not one that the API would take')
+    WHERE NEW.backoff IS NOT NULL AND CASE
+        WHEN NOT json_valid(NEW.backoff) THEN TRUE
+        WHEN json_type(NEW.backoff) <> 'object' THEN TRUE
+        ELSE EXISTS (
+            SELECT 1 FROM json_each(NEW.backoff) AS b
+            WHERE CASE
+                WHEN b.key IN ('base_ms', 'max_ms')
+                    THEN b.type <> 'integer' OR b.value NOT BETWEEN 0 AND 315360000000
+                WHEN b.key = 'multiplier'
+                    THEN b.type NOT IN ('integer', 'real') OR b.value NOT BETWEEN 1 AND 1000
+                WHEN b.key = 'jitter' THEN b.type NOT IN ('true', 'false')
+                WHEN b.key IN ('retryable', 'non_retryable')
+                    THEN b.type <> 'array' OR json_array_length(b.value) > 100 OR EXISTS (
+                        SELECT 1 FROM json_each(b.value) AS code
+                        WHERE code.type <> 'text' OR length(code.value) NOT BETWEEN 1 AND 100
+                            OR code.value GLOB '*[^A-Za-z0-9_.-]*')
+                ELSE TRUE END)
+            OR coalesce(NEW.backoff ->> 'max_ms', 300000)
+                < coalesce(NEW.backoff ->> 'base_ms', 1000) END;
+END;
 CREATE TRIGGER task_spec_is_immutable BEFORE UPDATE ON task_spec BEGIN
     SELECT RAISE(ABORT, 'windlass: task_spec: what was submitted never changes');
 END;
 CREATE TRIGGER task_spec_is_kept BEFORE DELETE ON task_spec
-WHEN NOT EXISTS (SELECT 1 FROM retention_gate) BEGIN
+WHEN NOT EXISTS (SELECT 1 FROM retention_gate)
+    OR EXISTS (SELECT 1 FROM task_state WHERE id = OLD.id)
+BEGIN
     SELECT RAISE(ABORT, 'windlass: task_spec: only the retention duty removes rows');
 END;
 CREATE TRIGGER task_tag_is_immutable BEFORE UPDATE ON task_tag BEGIN
@@ -536,7 +608,11 @@ BEGIN
     SELECT RAISE(ABORT, 'windlass: task_tag: the database writes it');
 END;
 CREATE TRIGGER task_tag_is_kept BEFORE DELETE ON task_tag
-WHEN NOT EXISTS (SELECT 1 FROM retention_gate) BEGIN
+WHEN NOT EXISTS (SELECT 1 FROM retention_gate) OR NOT EXISTS (
+    SELECT 1 FROM task_state st JOIN profile p ON p.profile = st.profile
+    WHERE st.id = OLD.task_id AND st.finished_at + p.retention_ms
+        <= CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER))
+BEGIN
     SELECT RAISE(ABORT, 'windlass: task_tag: only the retention duty removes rows');
 END;
 CREATE TRIGGER task_state_begins_once BEFORE INSERT ON task_state
@@ -545,16 +621,31 @@ WHEN NEW.from_status IS NOT NULL
 BEGIN
     SELECT RAISE(ABORT, 'windlass: task_state: a task begins once, as pending');
 END;
+CREATE TRIGGER task_state_begins_as_submitted AFTER INSERT ON task_state
+WHEN NOT EXISTS (
+    SELECT 1 FROM task_spec
+    WHERE id = NEW.id AND profile = NEW.profile AND queue = NEW.queue AND run_at = NEW.run_at
+      AND max_retries = NEW.max_retries AND created_at = NEW.created_at)
+BEGIN
+    SELECT RAISE(ABORT, 'windlass: task_state: it does not begin as it was submitted, or was not');
+END;
 CREATE TRIGGER task_state_is_kept BEFORE DELETE ON task_state
-WHEN OLD.finished_at IS NULL OR NOT EXISTS (SELECT 1 FROM retention_gate) BEGIN
+WHEN NOT EXISTS (SELECT 1 FROM retention_gate) OR NOT EXISTS (
+    SELECT 1 FROM task_state st JOIN profile p ON p.profile = st.profile
+    WHERE st.id = OLD.id AND st.finished_at + p.retention_ms
+        <= CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER))
+BEGIN
     SELECT RAISE(ABORT, 'windlass: task_state: only the retention duty removes rows');
 END;
 CREATE TRIGGER task_history_is_append_only BEFORE UPDATE ON task_history BEGIN
     SELECT RAISE(ABORT, 'windlass: task_history: history is append-only');
 END;
 CREATE TRIGGER task_history_is_kept BEFORE DELETE ON task_history
-WHEN NOT EXISTS (SELECT 1 FROM retention_gate)
-    OR OLD.seq = (SELECT max(seq) FROM task_history)
+WHEN OLD.seq = (SELECT max(seq) FROM task_history)
+    OR NOT EXISTS (SELECT 1 FROM retention_gate) OR NOT EXISTS (
+    SELECT 1 FROM task_state st JOIN profile p ON p.profile = st.profile
+    WHERE st.id = OLD.task_id AND st.finished_at + p.retention_ms
+        <= CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER))
 BEGIN
     SELECT RAISE(ABORT, 'windlass: task_history: only the retention duty removes rows');
 END;
@@ -574,6 +665,15 @@ WHEN NEW.seq > 0
         WHERE task_id = NEW.task_id ORDER BY seq DESC LIMIT 1)
 BEGIN
     SELECT RAISE(ABORT, 'windlass: task_history: the database writes it');
+END;
+CREATE TRIGGER audit_is_append_only_i BEFORE INSERT ON audit WHEN NEW.seq > 0 BEGIN
+    SELECT RAISE(ABORT, 'windlass: audit: the record is append-only');
+END;
+CREATE TRIGGER audit_is_append_only_u BEFORE UPDATE ON audit BEGIN
+    SELECT RAISE(ABORT, 'windlass: audit: the record is append-only');
+END;
+CREATE TRIGGER audit_is_append_only_d BEFORE DELETE ON audit BEGIN
+    SELECT RAISE(ABORT, 'windlass: audit: the record is append-only');
 END;
 CREATE TRIGGER transition_is_fixed_i BEFORE INSERT ON transition BEGIN
     SELECT RAISE(ABORT, 'windlass: transition: a migration changes the state machine');
@@ -604,23 +704,50 @@ CREATE TRIGGER task_state_guard_update BEFORE UPDATE ON task_state
 WHEN NEW.change_id = OLD.change_id OR NEW.from_status IS NOT OLD.status
     OR NEW.id <> OLD.id OR NEW.profile <> OLD.profile OR NEW.queue <> OLD.queue
     OR NEW.created_at <> OLD.created_at OR NEW.max_retries <> OLD.max_retries
-    OR NEW.status = 'waiting_for_approval'
+    OR NEW.status = 'waiting_for_approval' OR NEW.updated_at < OLD.updated_at
+    OR NEW.status = OLD.status AND (NEW.lease_id <> OLD.lease_id OR NEW.attempt <> OLD.attempt)
 BEGIN
     SELECT RAISE(ABORT, 'windlass: task_state: what was submitted never changes')
     WHERE NEW.id <> OLD.id OR NEW.profile <> OLD.profile OR NEW.queue <> OLD.queue
         OR NEW.created_at <> OLD.created_at OR NEW.max_retries <> OLD.max_retries;
-    SELECT RAISE(ABORT, 'windlass: task_state: insert the open approval first')
+    SELECT RAISE(ABORT, 'windlass: task_state: its open approval must be its own, and new')
     WHERE NEW.status = 'waiting_for_approval'
-        AND (NEW.status <> OLD.status OR NEW.approval_id IS NOT OLD.approval_id)
-        AND NOT EXISTS (
-            SELECT 1 FROM approval
-            WHERE id = NEW.approval_id AND task_id = NEW.id AND status = 'open');
+        AND (NEW.status = OLD.status AND NEW.approval_id IS NOT OLD.approval_id
+             OR NEW.status <> OLD.status
+                 AND EXISTS (SELECT 1 FROM approval WHERE id = NEW.approval_id));
+    SELECT RAISE(ABORT, 'windlass: task_state: lease and attempt change only with the status')
+    WHERE NEW.status = OLD.status AND (NEW.lease_id <> OLD.lease_id OR NEW.attempt <> OLD.attempt);
     SELECT RAISE(ABORT, 'windlass: task_state: a finished task never changes')
     WHERE OLD.finished_at IS NOT NULL;
-    SELECT RAISE(ABORT, 'windlass: task_state: a number is too large for a 64-bit float')
-    WHERE (NEW.change_id = OLD.change_id OR NEW.from_status IS NOT OLD.status)
-      AND (EXISTS (SELECT 1 FROM json_tree(NEW.result) WHERE abs(atom) = 9e999)
-           OR EXISTS (SELECT 1 FROM json_tree(NEW.error) WHERE abs(atom) = 9e999));
+    SELECT RAISE(ABORT, 'windlass: task_state: it was changed later than that')
+    WHERE NEW.updated_at < OLD.updated_at
+      AND NOT (NEW.change_id = OLD.change_id OR NEW.from_status IS NOT OLD.status);
+    SELECT RAISE(ABORT, 'windlass: task_state: the JSON is too deep, or no 64-bit float holds it')
+    WHERE EXISTS (
+        SELECT 1 FROM json_tree(json_array(json(NEW.result), json(NEW.error))) AS j
+        WHERE (j.type IN ('integer', 'real') AND abs(j.atom) = 9e999)
+           OR (j.type = 'integer' AND typeof(j.atom) = 'real')
+           OR (j.type IN ('array', 'object') AND 65
+               <= length(j.fullkey) - length(replace(replace(j.fullkey, '.', ''), '[', ''))))
+        OR NEW.result GLOB '*\u[dD][89abAB]*' OR NEW.result GLOB '*\u0000*'
+        OR NEW.error GLOB '*\u[dD][89abAB]*' OR NEW.error GLOB '*\u0000*';
+    SELECT RAISE(ABORT, 'windlass: task_state: an id is 36 characters, lower case, with hyphens')
+    WHERE (NEW.lease_id NOT LIKE '________-____-____-____-____________'
+        OR replace(NEW.lease_id, '-', '') GLOB '*[^0-9a-f]*'
+        OR length(replace(NEW.lease_id, '-', '')) <> 32)
+        OR (NEW.claim_id NOT LIKE '________-____-____-____-____________'
+        OR replace(NEW.claim_id, '-', '') GLOB '*[^0-9a-f]*'
+        OR length(replace(NEW.claim_id, '-', '')) <> 32)
+        OR (NEW.approval_id NOT LIKE '________-____-____-____-____________'
+        OR replace(NEW.approval_id, '-', '') GLOB '*[^0-9a-f]*'
+        OR length(replace(NEW.approval_id, '-', '')) <> 32);
+    SELECT RAISE(ABORT, 'windlass: task_state: a time must be from the year 1970 to 9999')
+    FROM json_each(json_array(
+        NEW.run_at, NEW.deadline_at, NEW.lease_expires_at, NEW.claimed_at, NEW.last_heartbeat_at,
+        NEW.stream_started_at, NEW.started_at))
+    WHERE value NOT BETWEEN 0 AND 253402300799999;
+    SELECT RAISE(ABORT, 'windlass: task_state: claimed_by takes more than 255 bytes')
+    WHERE length(CAST(NEW.claimed_by AS BLOB)) > 255;
     SELECT RAISE(ABORT, 'windlass: task_state: the machine has no such transition')
     WHERE (NEW.change_id = OLD.change_id OR NEW.from_status IS NOT OLD.status)
       AND NEW.status <> OLD.status AND NOT EXISTS (
@@ -642,7 +769,17 @@ BEGIN
         actor = 'sql:sqlite',
         reason = NULL,
         change_lease_id = coalesce(OLD.lease_id, NEW.lease_id),
-        metadata = NULL,
+        -- Every failure is kept, this one too.
+        metadata = CASE
+            WHEN NEW.status <> OLD.status AND NEW.error IS NOT NULL
+                    AND (NEW.status = 'failed' OR NEW.status = 'stuck' OR NEW.status = 'poisoned'
+                         OR NEW.error IS NOT OLD.error)
+                THEN json_patch(
+                    json_object('error', json(NEW.error), 'attempt', NEW.attempt,
+                                'session', OLD.claimed_by),
+                    json_object('approval', OLD.approval_id))
+            WHEN NEW.status <> OLD.status AND OLD.approval_id IS NOT NULL
+                THEN json_object('approval', OLD.approval_id) END,
         -- Whoever postpones a task need not know the index it stands in.
         ready = NEW.ready AND coalesce(
             NEW.run_at <= CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER), TRUE),
@@ -678,11 +815,18 @@ END;
 -- ---------------------------------------------------------------------------------------------
 -- Approvals: a task waits for an approval exactly while one is open.
 
-CREATE TRIGGER approval_is_asked_by_a_running_task BEFORE INSERT ON approval
-WHEN NEW.rowid > 0 OR NEW.status <> 'open' OR NOT EXISTS (
-    SELECT 1 FROM task_state WHERE id = NEW.task_id AND status = 'running')
+-- Moved by hand, a task brings its question along.
+CREATE TRIGGER task_state_asks AFTER UPDATE ON task_state
+WHEN NEW.status = 'waiting_for_approval' AND OLD.status <> 'waiting_for_approval'
 BEGIN
-    SELECT RAISE(ABORT, 'windlass: approval: it begins open, and only a running task asks');
+    INSERT INTO approval (id, task_id, gate, created_at)
+    VALUES (NEW.approval_id, NEW.id, 'by hand', NEW.updated_at);
+END;
+CREATE TRIGGER approval_is_awaited BEFORE INSERT ON approval
+WHEN NEW.rowid > 0 OR NEW.status <> 'open' OR NOT EXISTS (
+    SELECT 1 FROM task_state WHERE id = NEW.task_id AND approval_id = NEW.id)
+BEGIN
+    SELECT RAISE(ABORT, 'windlass: approval: it begins open, when its task begins to wait for it');
 END;
 CREATE TRIGGER approval_is_not_replaced BEFORE INSERT ON approval
 WHEN EXISTS (SELECT 1 FROM approval WHERE id = NEW.id)
@@ -706,11 +850,19 @@ BEGIN
     SELECT RAISE(ABORT, 'windlass: approval: its task waits for it; move the task');
 END;
 CREATE TRIGGER approval_is_kept BEFORE DELETE ON approval
-WHEN NOT EXISTS (SELECT 1 FROM retention_gate) BEGIN
+WHEN NOT EXISTS (SELECT 1 FROM retention_gate) OR NOT EXISTS (
+    SELECT 1 FROM task_state st JOIN profile p ON p.profile = st.profile
+    WHERE st.id = OLD.task_id AND st.finished_at + p.retention_ms
+        <= CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER))
+BEGIN
     SELECT RAISE(ABORT, 'windlass: approval: only the retention duty removes rows');
 END;
 CREATE TRIGGER task_progress_is_kept BEFORE DELETE ON task_progress
-WHEN NOT EXISTS (SELECT 1 FROM retention_gate) BEGIN
+WHEN NOT EXISTS (SELECT 1 FROM retention_gate) OR NOT EXISTS (
+    SELECT 1 FROM task_state st JOIN profile p ON p.profile = st.profile
+    WHERE st.id = OLD.task_id AND st.finished_at + p.retention_ms
+        <= CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER))
+BEGIN
     SELECT RAISE(ABORT, 'windlass: task_progress: only the retention duty removes rows');
 END;
 CREATE TRIGGER task_progress_of_a_living_task_i BEFORE INSERT ON task_progress
@@ -724,6 +876,31 @@ WHEN NEW.rowid <> OLD.rowid OR NEW.task_id <> OLD.task_id OR NOT EXISTS (
     SELECT 1 FROM task_state WHERE id = NEW.task_id AND finished_at IS NULL)
 BEGIN
     SELECT RAISE(ABORT, 'windlass: task_progress: the task is finished or unknown');
+END;
+
+CREATE TRIGGER task_progress_can_be_read_i BEFORE INSERT ON task_progress
+WHEN EXISTS (
+        SELECT 1 FROM json_tree(json_array(json(NEW.checkpoint), json(NEW.progress))) AS j
+        WHERE (j.type IN ('integer', 'real') AND abs(j.atom) = 9e999)
+           OR (j.type = 'integer' AND typeof(j.atom) = 'real')
+           OR (j.type IN ('array', 'object') AND 65
+               <= length(j.fullkey) - length(replace(replace(j.fullkey, '.', ''), '[', ''))))
+    OR NEW.checkpoint GLOB '*\u[dD][89abAB]*' OR NEW.checkpoint GLOB '*\u0000*'
+    OR NEW.progress GLOB '*\u[dD][89abAB]*' OR NEW.progress GLOB '*\u0000*'
+BEGIN
+    SELECT RAISE(ABORT, 'windlass: task_progress: JSON too deep, or no 64-bit float holds it');
+END;
+CREATE TRIGGER task_progress_can_be_read_u BEFORE UPDATE ON task_progress
+WHEN EXISTS (
+        SELECT 1 FROM json_tree(json_array(json(NEW.checkpoint), json(NEW.progress))) AS j
+        WHERE (j.type IN ('integer', 'real') AND abs(j.atom) = 9e999)
+           OR (j.type = 'integer' AND typeof(j.atom) = 'real')
+           OR (j.type IN ('array', 'object') AND 65
+               <= length(j.fullkey) - length(replace(replace(j.fullkey, '.', ''), '[', ''))))
+    OR NEW.checkpoint GLOB '*\u[dD][89abAB]*' OR NEW.checkpoint GLOB '*\u0000*'
+    OR NEW.progress GLOB '*\u[dD][89abAB]*' OR NEW.progress GLOB '*\u0000*'
+BEGIN
+    SELECT RAISE(ABORT, 'windlass: task_progress: JSON too deep, or no 64-bit float holds it');
 END;
 
 -- ---------------------------------------------------------------------------------------------
@@ -772,6 +949,7 @@ SELECT s.id,
        s.name, s.queue, st.status, s.payload, st.result, st.error,
        p.checkpoint, p.progress, s.priority, s.tags, s.agent, s.venture, s.portfolio, s.stage,
        s.owner, s.caller, s.callee, s.pool, s.llm, s.model, s.tier, s.parent_id, s.replay_of,
+       (SELECT count(*) FROM task_spec r WHERE r.replay_of = s.id) AS replay_count,
        s.correlation_id, s.idempotency_key, st.attempt, st.retry_count, st.max_retries,
        st.release_count,
        strftime('%Y-%m-%dT%H:%M:%fZ', st.run_at / 1000.0, 'unixepoch') AS run_at,

@@ -1,12 +1,15 @@
 -- transition: pending, retry -> claimed or running
 -- One lane (queue and profile), from the floor upwards (or from what this very transaction has
 -- ripened, should that lie below it), skipping rows that others hold. $6 and $7
--- name the call: what it already took in other lanes, or in a try whose answer was lost, counts
--- against the limit $4, and later rows take the later ids of $10 and $11.
+-- name the call: what it already took in other lanes counts against the limit $4, and later rows
+-- take the later ids of $10 and $11. What it took in another transaction was its answer: it gets no
+-- more, unless $12 says that this is the same call's second look.
 WITH clock AS MATERIALIZED (
-    SELECT coalesce($1::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now
+    SELECT coalesce($1::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now,
+        windlass_xid() AS xid
 ), earlier AS MATERIALIZED (
-    SELECT count(*) AS n FROM task_state
+    SELECT count(*) AS n, coalesce(bool_or(xmin <> pg_current_xact_id()::xid), FALSE) AS repeated
+    FROM task_state
     WHERE claimed_by = $6::text AND claim_id = $7::uuid AND finished_at IS NULL
 ), picked AS MATERIALIZED (
     SELECT id FROM task_state
@@ -14,7 +17,8 @@ WITH clock AS MATERIALIZED (
       AND order_key >= least($5::bigint,
           nullif(current_setting('windlass.ripened', true), '')::bigint)
     ORDER BY order_key, id
-    LIMIT greatest($4::bigint - (SELECT n FROM earlier), 0)
+    LIMIT (SELECT CASE WHEN repeated AND NOT $12::bool THEN 0 ELSE greatest($4::bigint - n, 0) END
+           FROM earlier)
     FOR UPDATE SKIP LOCKED
 ), numbered AS MATERIALIZED (
     SELECT id, (SELECT n FROM earlier) + row_number() OVER () AS n FROM picked
@@ -23,7 +27,8 @@ UPDATE task_state s
 SET status = CASE WHEN $9::bool THEN 'running' ELSE 'claimed' END::task_status,
     from_status = s.status, event = 'claim', change_id = ($11::uuid[])[i.n], actor = $6,
     reason = NULL, metadata = NULL, change_lease_id = ($10::uuid[])[i.n], ready = false,
-    attempt = s.attempt + 1, lease_id = ($10::uuid[])[i.n],
+    xid = greatest(s.xid, clock.xid), attempt = least(s.attempt + 1, {max_attempt}),
+    lease_id = ($10::uuid[])[i.n],
     lease_expires_at = CASE WHEN s.profile IN ({free_pass}) THEN NULL
         ELSE clock.now + coalesce($8::bigint, {lease_ms}) * interval '1 ms' END,
     claim_id = $7,

@@ -5,7 +5,7 @@ UPDATE task_state
 SET status = CASE WHEN $9 THEN 'running' ELSE 'claimed' END,
     from_status = status, event = 'claim', change_id = $11, actor = $6,
     reason = NULL, metadata = NULL, change_lease_id = $10, ready = 0,
-    attempt = attempt + 1, lease_id = $10,
+    attempt = min(attempt + 1, {max_attempt}), lease_id = $10,
     lease_expires_at = CASE WHEN profile IN ({free_pass}) THEN NULL
         ELSE :now + coalesce($8, {lease_ms}) END,
     claim_id = $7,

@@ -2,10 +2,12 @@
 -- Guarded by the lease: a worker whose lease was taken over changes no row. An expired lease that
 -- nobody took still counts: a result that comes late and hurts nobody is kept.
 WITH clock AS MATERIALIZED (
-    SELECT coalesce($1::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now
+    SELECT coalesce($1::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now,
+        windlass_xid() AS xid
 )
 UPDATE task_state s
 SET status = 'completed', from_status = s.status, event = 'complete', change_id = i.change_id,
+    xid = greatest(s.xid, clock.xid),
     actor = i.actor, reason = i.reason, metadata = NULL, change_lease_id = s.lease_id,
     lease_id = NULL, lease_expires_at = NULL, result = i.result, error = NULL,
     entered_at = greatest(clock.now, s.updated_at),

@@ -4,7 +4,7 @@ WITH position AS MATERIALIZED (
 ), fresh AS MATERIALIZED (
     SELECT xid, seq, to_status FROM task_history
     WHERE (xid, seq) > ((SELECT xid FROM position), (SELECT seq FROM position))
-      AND xid < pg_snapshot_xmin(pg_current_snapshot())
+      AND xid < windlass_horizon()
 ), added AS (
     INSERT INTO task_tally AS t (status, ended)
     SELECT to_status, count(*) FROM fresh WHERE to_status IN ({terminal}) GROUP BY to_status

@@ -1,11 +1,17 @@
 -- transition: claimed -> running, or none
 -- Renews a live lease; the first beat of a claimed task starts it. A lease that ran out is not
 -- revived: a sweep may be about to give the task to somebody else.
-WITH clock AS MATERIALIZED (
-    SELECT coalesce($1::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now
+-- First the locks, then the clock: whoever waited for a row is judged by the time when it has it.
+WITH locked AS MATERIALIZED (
+    SELECT id FROM task_state WHERE id = ANY ($2::uuid[]) ORDER BY id FOR NO KEY UPDATE
+), clock AS MATERIALIZED (
+    SELECT coalesce($1::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now,
+        windlass_xid() AS xid
+    FROM (SELECT count(*) FROM locked) AS waited
 )
 UPDATE task_state s
 SET status = 'running', from_status = s.status, change_id = i.change_id,
+    xid = greatest(s.xid, clock.xid),
     event = CASE WHEN s.status = 'claimed' THEN 'start' ELSE s.event END::task_event,
     actor = CASE WHEN s.status = 'claimed' THEN i.actor ELSE s.actor END,
     change_lease_id = s.lease_id,

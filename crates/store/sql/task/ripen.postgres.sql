@@ -3,7 +3,8 @@
 -- The claim of the same flight must look from the first of them on, although its floor is higher:
 -- it finds the place in a setting of this transaction.
 WITH clock AS MATERIALIZED (
-    SELECT coalesce($1::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now
+    SELECT coalesce($1::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now,
+        windlass_xid() AS xid
 ), due AS MATERIALIZED (
     SELECT id FROM task_state
     WHERE NOT ready AND status IN ({claimable}) AND profile <> 'ledger'
@@ -14,7 +15,7 @@ WITH clock AS MATERIALIZED (
 ), ripened AS (
     UPDATE task_state s
     SET ready = true, from_status = s.status, change_id = gen_random_uuid(),
-        updated_at = clock.now
+        xid = greatest(s.xid, clock.xid), updated_at = greatest(clock.now, s.updated_at)
     FROM due, clock
     WHERE s.id = due.id
     RETURNING s.queue, s.profile, s.order_key

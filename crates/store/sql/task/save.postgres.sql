@@ -1,6 +1,6 @@
 -- Writes what decide() decided, for rows that this transaction has locked and read.
 UPDATE task_state s
-SET from_status = s.status,
+SET from_status = s.status, xid = greatest(s.xid, (SELECT windlass_xid())),
     status = i.status, event = i.event, change_id = i.change_id, actor = i.actor,
     reason = i.reason, change_lease_id = i.change_lease_id, metadata = i.metadata,
     ready = i.ready, order_key = i.order_key, run_at = i.run_at, deadline_at = i.deadline_at,
@@ -9,7 +9,7 @@ SET from_status = s.status,
     claimed_by = i.claimed_by, claimed_at = i.claimed_at,
     last_heartbeat_at = i.last_heartbeat_at, approval_id = i.approval_id, result = i.result,
     error = i.error, started_at = i.started_at, entered_at = i.entered_at,
-    updated_at = i.updated_at
+    updated_at = greatest(i.updated_at, s.updated_at)
 FROM unnest(
     $1::uuid[], $2::task_status[], $3::task_event[], $4::uuid[], $5::text[], $6::text[],
     $7::uuid[], $8::jsonb[], $9::bool[], $10::bigint[], $11::timestamptz[], $12::timestamptz[],

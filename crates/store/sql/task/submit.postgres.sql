@@ -2,7 +2,8 @@
 -- $1: a test's time, else NULL; then one array a field. Items whose id or idempotency key exists
 -- return no row, and the caller looks them up: the same submit twice is one task.
 WITH clock AS MATERIALIZED (
-    SELECT coalesce($1::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now
+    SELECT coalesce($1::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now,
+        windlass_xid() AS xid
 ), spec AS (
     INSERT INTO task_spec (
         id, profile, name, queue, payload, priority, tags, agent, venture, portfolio, stage,
@@ -32,10 +33,11 @@ WITH clock AS MATERIALIZED (
     RETURNING id, profile, queue, priority, run_at, deadline_at, max_retries, submitted_by,
         created_at
 )
-INSERT INTO task_state (id, profile, queue, change_id, actor, ready, order_key, run_at,
+INSERT INTO task_state (id, profile, queue, change_id, xid, actor, ready, order_key, run_at,
     deadline_at, max_retries, created_at, entered_at, updated_at)
-SELECT id, profile, queue, id, submitted_by, run_at <= created_at AND profile <> 'ledger',
+SELECT id, profile, queue, id, clock.xid, submitted_by,
+    run_at <= created_at AND profile <> 'ledger',
     windlass_order_key(priority, run_at), run_at, deadline_at, max_retries, created_at,
     created_at, created_at
-FROM spec
+FROM spec, clock
 RETURNING id

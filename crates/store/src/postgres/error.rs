@@ -101,6 +101,17 @@ pub(super) fn from_db(operation: &str, db: &DbError) -> Error {
     match code {
         // Raised by our own triggers; a generated column.
         "P0001" | "428C9" => Error::Constraint { constraint: named(db), detail: words },
+        "42501" => Error::Configuration(format!(
+            "PostgreSQL does not let us: {detail}; grant the role its rights, or connect as the \
+             owner of the tables"
+        )),
+        // A migration meets what it did not make: something else lives in this schema.
+        "42P07" | "42710" | "42723" | "42701" | "42703" | "42P01" if operation == "script" => {
+            Error::Foreign(format!(
+                "the database holds tables or types that Windlass did not make: {detail}; give \
+                 Windlass a database or a schema of its own"
+            ))
+        }
         "42804" | "42846" | "42P18" => Error::Data(detail),
         _ if schema_changed(db) => Error::Busy(format!("the schema has just changed: {detail}")),
         "25006" => Error::Unavailable(format!("the server is read-only: {detail}")),

@@ -2,15 +2,17 @@
 //! and on PostgreSQL in one round trip.
 
 use super::Tasks;
+use super::cold::Ask;
 use super::floor::{Begun, Lane, NONE};
 use super::row::{Task, task};
-use crate::error::Result;
+use crate::error::{Error, Rejection, Result};
 use crate::statement;
 use crate::statement::Dialect;
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
 use uuid::Uuid;
-use windlass_domain::id::{ClaimId, LeaseId};
+use windlass_domain::command::Command;
+use windlass_domain::id::{ClaimId, LeaseId, TaskId};
 use windlass_domain::profile::Profile;
 use windlass_domain::time::Timestamp;
 
@@ -79,9 +81,20 @@ impl Fresh {
     }
 }
 
+/// How a try of a claim looks for tasks.
+#[derive(Clone, Copy)]
+struct Look {
+    /// Whether it looks for due tasks first.
+    ripen: bool,
+    /// Whether it is the same call's second look, which adds to what the first one took.
+    again: bool,
+}
+
 /// What one try of a claim did.
 struct Taken {
     assignments: Vec<Assignment>,
+    /// How many of them this try took; the others are of an earlier one.
+    new: usize,
     /// The lowest key taken in each lane.
     lowest: Vec<Option<i64>>,
     ripened: Vec<(String, Profile, i64)>,
@@ -101,7 +114,12 @@ impl Tasks {
         let begun = self.floor.begin(&lanes);
         let floors = &begun.floors;
         let ripen = self.floor.is_time_to_ripen();
-        let taken = self.claim_from(&claim, max, &lanes, floors, ripen).await?;
+        let look = Look { ripen, again: false };
+        let taken = self.claim_from(&claim, max, &lanes, floors, look).await?;
+        if taken.new == 0 && !taken.assignments.is_empty() {
+            // The call was made before: this is what it gave.
+            return Ok(taken.assignments);
+        }
         let everything = ripen && floors.iter().all(|&f| f == NONE);
         if taken.assignments.len() >= max || everything {
             return Ok(self.settle(taken, &begun, &lanes, floors, max));
@@ -109,9 +127,37 @@ impl Tasks {
         // Short: something may lie below the floor, or be due.
         let everything = vec![NONE; lanes.len()];
         let ripened = taken.ripened;
-        let mut taken = self.claim_from(&claim, max, &lanes, &everything, true).await?;
+        let look = Look { ripen: true, again: true };
+        let mut taken = self.claim_from(&claim, max, &lanes, &everything, look).await?;
         taken.ripened.extend(ripened);
         Ok(self.settle(taken, &begun, &lanes, &everything, max))
+    }
+
+    /// Takes these very tasks, as far as they are ready and in the claim's lanes. What it could not
+    /// take is not in the answer.
+    pub async fn claim_tasks(&self, claim: &Claim, ids: Vec<TaskId>) -> Result<Vec<Assignment>> {
+        let mut asks = Vec::with_capacity(ids.len());
+        for id in ids {
+            let Some(task) = self.show(id).await? else { continue };
+            if claim.queues.contains(&task.queue) && claim.profiles.contains(&task.profile) {
+                let command = Command::Claim {
+                    session: claim.session.clone(),
+                    lease_id: LeaseId(Uuid::new_v4()),
+                    claim_id: claim.claim,
+                    lease_ms: claim.lease_ms,
+                    start: claim.start,
+                };
+                asks.push(Ask::new(id, command, claim.session.as_str()));
+            }
+        }
+        for outcome in self.asks.join(asks).await {
+            if let Err(Rejection::Failed(error)) = outcome {
+                return Err(error);
+            }
+        }
+        let claim = claim.clone();
+        let body = move |tx: &mut dyn Tx| assignments(&tx.run(assigned(&claim))?);
+        self.store.read("claim_tasks", body).await
     }
 
     /// What a session holds beyond the leases that it knows of: the answer of a claim may have
@@ -160,15 +206,15 @@ impl Tasks {
         max: usize,
         lanes: &[Lane],
         floors: &[i64],
-        ripen: bool,
+        look: Look,
     ) -> Result<Taken> {
         let (claim, lanes, floors) = (claim.clone(), lanes.to_vec(), floors.to_vec());
         let body = move |tx: &mut dyn Tx| {
             // A test's clock may jump between two claims.
-            let ripen = ripen || tx.fixed_now().is_some();
+            let look = Look { ripen: look.ripen || tx.fixed_now().is_some(), ..look };
             match tx.dialect() {
-                Dialect::Postgres => claim_postgres(tx, &claim, max, &lanes, &floors, ripen),
-                Dialect::Sqlite => claim_sqlite(tx, &claim, max, &lanes),
+                Dialect::Postgres => claim_postgres(tx, &claim, max, &lanes, &floors, look),
+                Dialect::Sqlite => claim_sqlite(tx, &claim, max, &lanes, look),
             }
         };
         self.store.write("claim", body).await
@@ -182,45 +228,57 @@ fn claim_postgres(
     max: usize,
     lanes: &[Lane],
     floors: &[i64],
-    ripen_first: bool,
+    look: Look,
 ) -> Result<Taken> {
     let mut calls = Vec::with_capacity(lanes.len() + 2);
-    if ripen_first {
+    if look.ripen {
         calls.push(ripen(tx));
     }
     let lanes: Vec<_> = lanes.iter().zip(floors.iter().copied()).collect();
-    calls.extend(self::calls(tx, claim, max, &lanes));
+    calls.extend(self::calls(tx, claim, max, &lanes, look.again));
     let mut rows = tx.run_and_commit(calls)?;
     let assignments = assignments(&rows.pop().unwrap_or_default())?;
     let mut rows = rows.into_iter();
-    let ripened = match ripen_first {
+    let ripened = match look.ripen {
         true => ripened(&rows.next().unwrap_or_default())?,
         false => Vec::new(),
     };
-    let lowest = rows.map(|lane| lowest(&lane)).collect::<Result<_>>()?;
-    Ok(Taken { assignments, lowest, ripened })
+    let rows: Vec<_> = rows.collect();
+    let new = rows.iter().map(Vec::len).sum();
+    let lowest = rows.iter().map(|lane| lowest(lane)).collect::<Result<_>>()?;
+    Ok(Taken { assignments, new, lowest, ripened })
 }
 
 /// One writer and no round trips: lane by lane, until there is enough. No floor either: SQLite
 /// leaves no dead entries in an index.
-fn claim_sqlite(tx: &mut dyn Tx, claim: &Claim, max: usize, lanes: &[Lane]) -> Result<Taken> {
+fn claim_sqlite(
+    tx: &mut dyn Tx,
+    claim: &Claim,
+    max: usize,
+    lanes: &[Lane],
+    look: Look,
+) -> Result<Taken> {
     let call = ripen(tx);
     let ripened = ripened(&tx.run(call)?)?;
-    let assignments = take_sqlite(tx, claim, max, lanes)?;
-    Ok(Taken { assignments, lowest: vec![None; lanes.len()], ripened })
+    let (assignments, new) = take_sqlite(tx, claim, max, lanes, look.again)?;
+    Ok(Taken { assignments, new, lowest: vec![None; lanes.len()], ripened })
 }
 
-/// Takes and answers; on SQLite.
+/// Takes and answers, and tells how many it took; on SQLite.
 pub(super) fn take_sqlite(
     tx: &mut dyn Tx,
     claim: &Claim,
     max: usize,
     lanes: &[Lane],
-) -> Result<Vec<Assignment>> {
+    again: bool,
+) -> Result<(Vec<Assignment>, usize)> {
     let fresh = Fresh::new(max);
     let earlier = vec![claim.session.as_str().into(), claim.claim.0.into()];
     let earlier = tx.run(Call::one(&COUNT_CLAIMED, earlier))?;
-    let mut count = earlier.first().map_or(Ok(0), |row| row.int(0))? as usize;
+    let earlier = earlier.first().map_or(Ok(0), |row| row.int(0))? as usize;
+    let mut count = earlier;
+    // What it took before was its answer, unless this is the same call's second look.
+    let lanes = if earlier > 0 && !again { &[] } else { lanes };
     for lane in lanes {
         let free = count.min(max)..max;
         let items = free.map(|i| vec![fresh.leases[i].into(), fresh.changes[i].into()]).collect();
@@ -228,7 +286,7 @@ pub(super) fn take_sqlite(
         call.stop_when_empty = true;
         count += tx.run(call)?.len();
     }
-    assignments(&tx.run(assigned(claim))?)
+    Ok((assignments(&tx.run(assigned(claim))?)?, count - earlier))
 }
 
 /// Takes and answers, on PostgreSQL: a statement a lane, then one that reads what they took.
@@ -237,6 +295,7 @@ pub(super) fn calls<'a>(
     claim: &Claim,
     max: usize,
     lanes: &[(&Lane, i64)],
+    again: bool,
 ) -> Vec<Call<'a>> {
     let fresh = Fresh::new(max);
     let mut calls = Vec::with_capacity(lanes.len() + 1);
@@ -244,6 +303,7 @@ pub(super) fn calls<'a>(
         let mut shared = lane_values(tx, claim, lane, max, floor);
         shared.push(Value::UuidList(fresh.leases.clone()));
         shared.push(Value::UuidList(fresh.changes.clone()));
+        shared.push(again.into());
         calls.push(Call::one(&CLAIM, shared));
     }
     calls.push(assigned(claim));
@@ -282,15 +342,25 @@ fn ripened(rows: &[Row]) -> Result<Vec<(String, Profile, i64)>> {
     rows.iter().map(|row| Ok((row.text(0)?.to_owned(), row.named(1)?, row.int(2)?))).collect()
 }
 
+/// A row that cannot be read is left out, so that the others are handed over: its lease runs out,
+/// and a task that was given back too often ends poisoned.
 pub(super) fn assignments(rows: &[Row]) -> Result<Vec<Assignment>> {
-    rows.iter()
-        .map(|row| {
-            Ok(Assignment {
-                lease_id: LeaseId(row.uuid(0)?),
-                attempt: row.int32(1)?,
-                lease_expires_at: row.maybe(2, |r, i| r.time(i))?,
-                task: task(row, 3)?,
-            })
-        })
-        .collect()
+    let readable = |row: &Row| match assignment(row) {
+        Ok(assignment) => Some(Ok(assignment)),
+        Err(error @ Error::Corrupt(_)) => {
+            tracing::error!(task = ?row.0.get(3), %error, "a task cannot be read");
+            None
+        }
+        Err(error) => Some(Err(error)),
+    };
+    rows.iter().filter_map(readable).collect()
+}
+
+fn assignment(row: &Row) -> Result<Assignment> {
+    Ok(Assignment {
+        lease_id: LeaseId(row.uuid(0)?),
+        attempt: row.int32(1)?,
+        lease_expires_at: row.maybe(2, |r, i| r.time(i))?,
+        task: task(row, 3)?,
+    })
 }

@@ -98,7 +98,7 @@ pub(super) async fn ask(
                         floor.lower_to(&queue, profile, order_key);
                     }
                 }
-                outcomes.extend(answered.outcomes.into_iter().map(|o| o.map_err(Into::into)));
+                outcomes.extend(answered.outcomes);
             }
             Err(error) if error.is_about_data() && batch.len() > 1 => {
                 let mut first = batch;
@@ -118,7 +118,7 @@ pub(super) fn no_answer() -> Error {
 }
 
 struct Answered {
-    outcomes: Vec<Result<State, Refusal>>,
+    outcomes: Vec<Outcome<State>>,
     queued: Vec<Queued>,
 }
 
@@ -129,19 +129,21 @@ fn run(tx: &mut dyn Tx, asks: &[Ask]) -> Result<Answered> {
     let rows = tx.run(Call::one(&LOAD, vec![Value::UuidList(ids)]))?;
     let mut tasks = BTreeMap::new();
     for row in &rows {
-        let (snapshot, change) = row::snapshot(row)?;
-        tasks.insert(snapshot.id, (snapshot, change));
+        // A row that cannot be read is the affair of those who ask for it.
+        tasks.insert(TaskId(row.uuid(0)?), row::snapshot(row));
     }
     let mut work = Work { now: tx.now()?, unsaved: Vec::new(), touched: HashSet::new() };
     let mut outcomes = Vec::with_capacity(asks.len());
     for ask in asks {
         outcomes.push(match tasks.get_mut(&ask.task) {
-            None => Err(Refusal::UnknownTask),
-            Some((task, last)) => work.run_one(tx, ask, task, last)?,
+            None => Err(Refusal::UnknownTask.into()),
+            Some(Err(unreadable)) => Err(unreadable.clone().into()),
+            Some(Ok((task, last))) => work.run_one(tx, ask, task, last)?.map_err(Into::into),
         });
     }
     work.flush(tx)?;
-    let queued = tasks.values().filter_map(|(task, _)| queued(task)).collect();
+    let read = tasks.values().flatten();
+    let queued = read.filter_map(|(task, _)| queued(task)).collect();
     Ok(Answered { outcomes, queued })
 }
 

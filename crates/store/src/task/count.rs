@@ -14,6 +14,7 @@ statement!(shared COUNT_WAITING, "task/count_waiting");
 statement!(shared COUNT_DUE, "task/count_due");
 statement!(shared COUNT_HELD, "task/count_held");
 statement!(shared COUNT_PARKED, "task/count_parked");
+statement!(PREFER_INDEXES, "task/prefer_indexes");
 statement!(COUNT_ENDED, "task/count_ended");
 statement!(FOLD_TALLY, "task/fold_tally");
 statement!(MOVE_TALLY, "task/move_tally");
@@ -25,6 +26,7 @@ pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[
     &COUNT_DUE,
     &COUNT_HELD,
     &COUNT_PARKED,
+    &PREFER_INDEXES,
     &COUNT_ENDED,
     &FOLD_TALLY,
     &MOVE_TALLY,
@@ -58,6 +60,7 @@ impl Tasks {
 
 fn counts(tx: &mut dyn Tx) -> Result<Counts> {
     let mut counts = Counts::default();
+    tx.run(Call::one(&PREFER_INDEXES, vec![]))?;
     for statement in [&COUNT_READY, &COUNT_DUE, &COUNT_HELD, &COUNT_PARKED, &COUNT_ENDED] {
         for row in tx.run(Call::one(statement, vec![]))? {
             *counts.by_status.entry(row.named(0)?).or_default() += row.int(1)?;

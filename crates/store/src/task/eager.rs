@@ -104,13 +104,15 @@ fn run(
     if tx.dialect() == Dialect::Sqlite {
         let rows = tx.run(inserted)?;
         for (claim, lane) in claims.iter().zip(lanes) {
-            taken.push(claim::take_sqlite(tx, claim, claim.max, std::slice::from_ref(lane))?);
+            taken.push(
+                claim::take_sqlite(tx, claim, claim.max, std::slice::from_ref(lane), false)?.0,
+            );
         }
         return Ok((new(&rows, &ids)?, taken));
     }
     let mut calls: Vec<Call<'_>> = vec![inserted];
     for ((claim, lane), &floor) in claims.iter().zip(lanes).zip(floors) {
-        calls.extend(claim::calls(tx, claim, claim.max, &[(lane, floor)]));
+        calls.extend(claim::calls(tx, claim, claim.max, &[(lane, floor)], false));
     }
     let rows = tx.run_and_commit(calls)?;
     for pair in rows[1..].chunks(2) {

@@ -171,7 +171,7 @@ fn beat(tx: &mut dyn Tx, items: &[&Beat]) -> Result<HashMap<Uuid, Beaten>> {
         .map(|i| {
             let json = |text: &Option<String>| text.clone().map_or(Value::Null, Value::Json);
             let (checkpoint, progress) = (json(&i.checkpoint), json(&i.progress));
-            vec![i.task.0.into(), i.lease.0.into(), checkpoint, progress]
+            vec![i.task.0.into(), i.lease.0.into(), checkpoint, progress, i.change.0.into()]
         })
         .collect();
     if !told.is_empty() {

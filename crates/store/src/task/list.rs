@@ -6,10 +6,10 @@
 
 use super::Tasks;
 use super::row::{Task, task};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::statement::{Dialect, Statement};
 use crate::tx::{Call, Tx};
-use crate::value::Value;
+use crate::value::{Row, Value};
 use std::sync::OnceLock;
 use uuid::Uuid;
 use windlass_domain::id::TaskId;
@@ -99,9 +99,16 @@ fn page(
     let statement = Driver::of(filter).statement(order);
     // One more than asked for tells whether there is a next page.
     let rows = tx.run(Call::one(statement, values(filter, order, after, limit + 1)))?;
-    let mut items = rows.iter().map(|row| task(row, 0)).collect::<Result<Vec<_>>>()?;
-    let more = items.len() > limit;
-    items.truncate(limit);
+    let more = rows.len() > limit;
+    // One row that cannot be read must not hide the others of its page.
+    let readable = |row: &Row| match task(row, 0) {
+        Err(error @ Error::Corrupt(_)) => {
+            tracing::error!(task = ?row.0.first(), %error, "a task cannot be read");
+            None
+        }
+        read => Some(read),
+    };
+    let items = rows.iter().take(limit).filter_map(readable).collect::<Result<Vec<_>>>()?;
     let last = items.last().filter(|_| more);
     let next = last.map(|task| Cursor { created_at: task.created_at, id: task.id });
     Ok(Page { items, next })

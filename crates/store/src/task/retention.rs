@@ -1,10 +1,10 @@
 //! Retention: finished tasks of profiles that are not kept for ever are removed with everything
-//! that belongs to them, history too.
+//! that belongs to them, history too. The audit keeps how many they were.
 //!
 //! Invariant: the database deletes only inside a transaction that opened its gate, and this is the
 //! only place that opens it.
 
-use super::Tasks;
+use super::{Tasks, row};
 use crate::error::Result;
 use crate::statement;
 use crate::tx::{Call, Tx};
@@ -17,8 +17,10 @@ statement!(EXPIRED, "retention/expired");
 statement!(REMOVE_TAGS, "retention/remove_tags");
 statement!(REMOVE_HISTORY, "retention/remove_history");
 statement!(REMOVE_PROGRESS, "retention/remove_progress");
+statement!(REMOVE_APPROVALS, "retention/remove_approvals");
 statement!(REMOVE_STATE, "retention/remove_state");
 statement!(REMOVE_SPEC, "retention/remove_spec");
+statement!(shared AUDIT, "retention/audit");
 
 /// All of the above.
 pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[
@@ -28,8 +30,10 @@ pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[
     &REMOVE_TAGS,
     &REMOVE_HISTORY,
     &REMOVE_PROGRESS,
+    &REMOVE_APPROVALS,
     &REMOVE_STATE,
     &REMOVE_SPEC,
+    &AUDIT,
 ];
 
 impl Tasks {
@@ -48,10 +52,19 @@ fn remove(tx: &mut dyn Tx, keep_ms: i64, limit: usize) -> Result<usize> {
     }
     let ids = rows.iter().map(|row| row.uuid(0)).collect::<Result<Vec<_>>>()?;
     tx.run(Call::one(&OPEN, vec![]))?;
-    for statement in [&REMOVE_TAGS, &REMOVE_HISTORY, &REMOVE_PROGRESS, &REMOVE_STATE, &REMOVE_SPEC]
-    {
+    for statement in [
+        &REMOVE_TAGS,
+        &REMOVE_HISTORY,
+        &REMOVE_PROGRESS,
+        &REMOVE_APPROVALS,
+        &REMOVE_STATE,
+        &REMOVE_SPEC,
+    ] {
         tx.run(Call::one(statement, vec![Value::UuidList(ids.clone())]))?;
     }
     tx.run(Call::one(&CLOSE, vec![]))?;
+    let detail = serde_json::json!({ "tasks": ids.len(), "finished_until": latest });
+    let now = tx.now()?;
+    tx.run(Call::one(&AUDIT, vec![now.into(), row::typed(&detail)]))?;
     Ok(ids.len())
 }

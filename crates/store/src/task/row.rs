@@ -7,7 +7,7 @@ use crate::value::{Row, Value};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use windlass_domain::failure::TaskError;
-use windlass_domain::id::{ApprovalId, ChangeId, ClaimId, LeaseId, TaskId};
+use windlass_domain::id::{ApprovalId, ChangeId, ClaimId, LeaseDigest, LeaseId, TaskId};
 use windlass_domain::profile::Profile;
 use windlass_domain::snapshot::Snapshot;
 use windlass_domain::state::{Event, State};
@@ -72,7 +72,8 @@ pub struct History {
     pub event: Event,
     pub actor: String,
     pub reason: Option<String>,
-    pub lease_id: Option<LeaseId>,
+    /// A digest: a lease id is shown to its holder and to nobody else.
+    pub lease_id: Option<LeaseDigest>,
     pub metadata: Option<Json>,
     pub at: Timestamp,
 }
@@ -231,7 +232,7 @@ pub(super) fn history(row: &Row) -> Result<History> {
         event: c.take(Row::named)?,
         actor: c.text()?,
         reason: c.maybe_text()?,
-        lease_id: c.maybe(Row::uuid)?.map(LeaseId),
+        lease_id: c.maybe(Row::uuid)?.map(|id| LeaseId(id).digest()),
         metadata: c.maybe(Row::json)?,
         at: c.take(Row::time)?,
     })

@@ -1,4 +1,19 @@
 //! Reading one task, its history, its failures, and the log of all transitions.
+//!
+//! How the log is ordered on PostgreSQL, where transactions overlap. A transaction takes its number
+//! with its first lock and commits whenever it likes, so neither the number nor the sequence of the
+//! rows is the order of the commits. A row carries the number of its transaction or, if that is
+//! higher, the number that the task's change before it carries, and the log is read by (number,
+//! sequence) below the oldest transaction that still runs.
+//!
+//! - Nothing is lost or repeated: whatever carries a number was written by a transaction with that
+//!   number or a lower one. Once all of those are over, nothing can appear below it any more.
+//! - A task's changes come in their order: whoever changes a task has waited for the change before
+//!   to commit, carries at least its number, and takes its sequence number after it.
+//! - A position is all that a reader has to keep: it says nothing about this server or this call,
+//!   and it stays good when the database is restored elsewhere (`windlass_rebase_log`).
+//!
+//! Absent: the order of commits between tasks. Nobody may rely on it; on SQLite it comes for free.
 
 use super::Tasks;
 use super::row::{self, Failure, History, Task};
@@ -18,7 +33,7 @@ statement!(HEAD, "history/head");
 pub(super) static STATEMENTS: &[&crate::statement::Statement] =
     &[&SHOW, &OF_TASK, &FAILURES, &TAIL, &HEAD];
 
-/// A place in the log of all transitions, in commit order.
+/// A place in the log of all transitions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     /// The transaction; 0 on SQLite, which has one writer.
@@ -65,8 +80,8 @@ impl Tasks {
         self.store.read("head", body).await
     }
 
-    /// All transitions after a position, in commit order: what is read is final, and what commits
-    /// later comes later.
+    /// All transitions after a position, each task's in their order: what is read is final, and
+    /// what commits later comes later.
     pub async fn tail(&self, after: Position, limit: i64) -> Result<Vec<(Position, History)>> {
         let params = move || vec![after.transaction.into(), after.seq.into(), limit.into()];
         let body = move |tx: &mut dyn crate::tx::Tx| {

@@ -11,7 +11,7 @@ use crate::statement;
 use crate::store::{Lane, Store};
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, OnceLock, Weak};
 use uuid::Uuid;
 use windlass_domain::id::TaskId;
@@ -261,8 +261,38 @@ fn is_same_request(row: &Row, task: &NewTask) -> Result<bool> {
     if !row.is_null(1) {
         return Ok(row.text(1)? == task.request_digest);
     }
-    // Submitted by windlass_submit: SQL computes no digest.
-    Ok(row.text(2)? == task.queue && json::canonical(&row.json(3)?) == task.payload)
+    // Submitted by windlass_submit: SQL computes no digest, so the task itself is compared.
+    let mut same = row.text(2)? == task.queue && json::canonical(&row.json(3)?) == task.payload;
+    let texts = [
+        Some(task.profile.as_str()),
+        task.name.as_deref(),
+        task.agent.as_deref(),
+        task.venture.as_deref(),
+        task.portfolio.as_deref(),
+        task.stage.as_deref(),
+        task.owner.as_deref(),
+        task.caller.as_deref(),
+        task.callee.as_deref(),
+        task.pool.as_deref(),
+        task.llm.as_deref(),
+        task.model.as_deref(),
+        task.tier.as_deref(),
+        task.correlation_id.as_deref(),
+    ];
+    for (at, text) in texts.into_iter().enumerate() {
+        same &= row.maybe(6 + at, Row::text)? == text;
+    }
+    same &= row.maybe(20, Row::uuid)? == task.parent_id.map(|id| id.0);
+    same &= (row.int32(21)?, row.int32(22)?) == (task.priority, task.max_retries);
+    let tags = row.maybe(23, Row::json)?.map(serde_json::from_value).transpose();
+    same &= tags.is_ok_and(|tags: Option<BTreeMap<_, _>>| tags.unwrap_or_default() == task.tags);
+    // Typed: 2 and 2.0 are the same multiplier.
+    let backoff = row.maybe(24, Row::json)?.map(serde_json::from_value).transpose();
+    same &= backoff.is_ok_and(|backoff| backoff == task.backoff);
+    let created_at = row.time(27)?;
+    same &= row.time(25)? == task.run_at.resolve(created_at);
+    same &= row.maybe(26, Row::time)? == task.deadline.map(|when| when.resolve(created_at));
+    Ok(same)
 }
 
 type Written = (Vec<Submitted>, Option<(usize, &'static str)>);

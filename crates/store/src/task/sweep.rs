@@ -36,6 +36,8 @@ pub struct SweepReport {
     pub changed: Vec<(TaskId, State)>,
     /// Rows whose rule no longer applied when they were locked.
     pub lost_races: usize,
+    /// Rows that no reader understands; each is in the program's log.
+    pub unreadable: usize,
 }
 
 impl Tasks {
@@ -133,7 +135,14 @@ fn carry_out(
     let mut report = SweepReport { scanned: rows.len(), ..SweepReport::default() };
     let (mut saved, mut queued) = (Vec::new(), Vec::new());
     for row in rows {
-        let (task, _) = row::snapshot(row)?;
+        let task = match row::snapshot(row) {
+            Ok((task, _)) => task,
+            Err(error) => {
+                report.unreadable += 1;
+                tracing::error!(sweep = name, task = ?row.0.first(), %error, "a row is unreadable");
+                continue;
+            }
+        };
         let Ok(Decision::Change(change)) = decide(&task, command, now) else {
             report.lost_races += 1;
             continue;

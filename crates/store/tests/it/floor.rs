@@ -71,6 +71,12 @@ impl Busy {
         for _ in 0..claims {
             self.claim().await;
         }
+        let seconds = std::env::var("WINDLASS_LATE_SECONDS").ok();
+        let late = Duration::from_secs(seconds.map_or(0, |text| text.parse().expect("seconds")));
+        let began = Instant::now();
+        while began.elapsed() < late {
+            self.claim().await;
+        }
         client.batch_execute("COMMIT").await.unwrap();
         drop(client);
         driver.await.unwrap().unwrap();

@@ -154,6 +154,8 @@ fn views() -> Vec<Case> {
             &["task_history_position"],
             &["INTEGER PRIMARY KEY"],
         ),
+        writes("task/count_ended", &[], &["task_history_position"], &["INTEGER PRIMARY KEY"]),
+        writes("task/fold_tally", &[], &["task_history_position"], &["INTEGER PRIMARY KEY"]),
         reads("task/count_ready", &[], &["task_state_ready"], &["task_state_ready"]),
         reads("task/count_waiting", &[], &["task_state_ready"], &["task_state_ready"]),
         reads("task/count_due", &[], &["task_state_due"], &["task_state_due"]),

@@ -87,7 +87,7 @@ fn history(row: &Row) -> windlass_store::error::Result<History> {
         event: row.named(4)?,
         actor: row.text(5)?.to_owned(),
         reason: row.maybe(6, |r, i| r.text(i).map(str::to_owned))?,
-        lease_id: row.maybe(7, |r, i| r.uuid(i))?.map(LeaseId),
+        lease_id: row.maybe(7, |r, i| r.uuid(i))?.map(|id| LeaseId(id).digest()),
         metadata: row.maybe(8, |r, i| r.json(i))?,
         at: row.time(9)?,
     })
@@ -133,7 +133,7 @@ async fn racing_claims_give_each_task_to_one_holder(dialect: Dialect) {
         let claims: Vec<_> =
             histories[&held.task.id].iter().filter(|h| h.event == Event::Claim).collect();
         assert_eq!(claims.len(), 1);
-        assert_eq!(claims[0].lease_id, Some(held.lease_id));
+        assert_eq!(claims[0].lease_id, Some(held.lease_id.digest()));
         assert_eq!(Some(&claims[0].actor), held.task.claimed_by.as_ref());
     }
 }
@@ -277,6 +277,6 @@ fn follow(history: &[History], completed_by: LeaseId) -> usize {
     }
     // Each attempt was claimed once and ended once.
     assert_eq!((claims, completions), (lost + 1, 1));
-    assert_eq!(history.last().unwrap().lease_id, Some(completed_by));
+    assert_eq!(history.last().unwrap().lease_id, Some(completed_by.digest()));
     lost
 }

@@ -13,6 +13,7 @@ conformance!(
     leaving_the_wait_closes_the_approval_as_the_event_says,
     only_a_running_task_asks_and_an_approval_begins_open,
     an_answer_is_written_once_and_only_by_moving_the_task,
+    an_approval_is_open_only_while_its_task_waits_for_it,
 );
 
 fn waits(dialect: Dialect, id: TaskId) -> String {
@@ -29,15 +30,14 @@ async fn a_task_waits_only_for_an_open_approval_of_its_own(dialect: Dialect) {
     let (id, other) = (world.submit(job()).await, world.submit(job()).await);
     let running = to(dialect, id, State::Running);
     let words =
-        if dialect == Dialect::Postgres { "no open approval" } else { "open approval first" };
-    let mut of_other = [running.clone(), to(dialect, other, State::Running)].concat();
-    of_other.push(open_approval(dialect, other));
-    let mut closed = running.clone();
-    closed.push(open_approval(dialect, id));
-    closed.push(format!(
-        "UPDATE approval SET status = 'denied', decided_at = {}",
-        instant(dialect, NOON)
-    ));
+        if dialect == Dialect::Postgres { "no open approval" } else { "its open approval must" };
+    let mut of_other = running.clone();
+    of_other.extend(to(dialect, other, State::WaitingForApproval));
+    let mut closed = to(dialect, id, State::WaitingForApproval);
+    for state in [State::Pending, State::Running] {
+        let shape = shape(dialect, Profile::Job, state);
+        closed.push(format!("UPDATE task_state SET {shape} WHERE id = '{id}'"));
+    }
     let waiting = to(dialect, id, State::WaitingForApproval);
     let attempt =
         |before, tried: &str| Attempt { before, tried: tried.into(), look: String::new() };
@@ -51,17 +51,30 @@ async fn a_task_waits_only_for_an_open_approval_of_its_own(dialect: Dialect) {
     all_refused(
         &world,
         &[
-            (attempt(running, &waits), words),
             (attempt(of_other, &waits), words),
             (attempt(closed, &waits), words),
             (attempt(waiting.clone(), &swap), words),
             (attempt(waiting.clone(), &truth), words),
-            (
-                attempt(waiting, &gone),
-                if dialect == Dialect::Postgres { words } else { "open approval first" },
-            ),
+            (attempt(waiting, &gone), words),
         ],
     );
+    // It brings its question along.
+    let look = format!("SELECT gate, status FROM approval WHERE task_id = '{id}'");
+    let asked = all_accepted(&world, &[Attempt { look, ..attempt(running, &waits) }]);
+    assert_eq!(asked, ["by hand|open"]);
+}
+
+/// An approval could stay open for a task that never waited for it, or was over.
+async fn an_approval_is_open_only_while_its_task_waits_for_it(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let held = world.running(job()).await;
+    let ask = open_approval(dialect, held.task.id);
+    let said = world.by_hand(&format!("BEGIN; {ask}; COMMIT;")).unwrap_err();
+    assert!(said.contains("wait for it"), "{said}");
+    assert_eq!(world.by_hand("SELECT count(*) FROM approval").unwrap(), "0");
+    let approval = world.ask_approval(&held).await.unwrap();
+    let open = format!("SELECT status FROM approval WHERE id = '{approval}'");
+    assert_eq!(world.by_hand(&open).unwrap(), "open");
 }
 
 async fn leaving_the_wait_closes_the_approval_as_the_event_says(dialect: Dialect) {
@@ -117,21 +130,26 @@ async fn only_a_running_task_asks_and_an_approval_begins_open(dialect: Dialect) 
         "INSERT INTO approval (id, task_id, gate, status, created_at, decided_at)
          VALUES ('{APPROVAL}', '{id}', 'deploy', 'approved', {now}, {now})"
     );
-    let attempt = |more: &str, tried: &str| Attempt {
-        before: running.iter().cloned().chain((!more.is_empty()).then(|| more.into())).collect(),
+    let attempt = |before: &[String], tried: &str| Attempt {
+        before: before.to_vec(),
         tried: tried.into(),
         look: String::new(),
     };
-    attempts.push((attempt("", &approved), "begins open"));
+    let begins = if dialect == Dialect::Postgres { "begins open" } else { "it begins open" };
+    attempts.push((attempt(&running, &approved), begins));
     let second = ask.replace(APPROVAL, CHANGE);
-    let one =
-        if dialect == Dialect::Postgres { "approval_open" } else { "the task has an open one" };
-    attempts.push((attempt(&ask, &second), one));
-    if dialect == Dialect::Sqlite {
+    if dialect == Dialect::Postgres {
+        let asked = [running, vec![ask]].concat();
+        attempts.push((attempt(&asked, &second), "approval_open"));
+    } else {
+        let waiting = to(dialect, id, State::WaitingForApproval);
         let replace = second.replace("INSERT", "INSERT OR REPLACE");
-        attempts.push((attempt(&ask, &replace), one));
+        attempts.push((attempt(&waiting, &replace), "windlass: approval: "));
+        let same = ask.replace("INSERT", "INSERT OR REPLACE");
+        attempts.push((attempt(&waiting, &same), "the task has an open one"));
         let rowid = second.replace("(id", "(rowid, id").replace("VALUES (", "VALUES (1, ");
-        attempts.push((attempt(&ask, &rowid.replace("INSERT", "INSERT OR REPLACE")), "windlass: "));
+        let rowid = rowid.replace("INSERT", "INSERT OR REPLACE");
+        attempts.push((attempt(&waiting, &rowid), "windlass: "));
     }
     all_refused(&world, &attempts);
 }

@@ -1,11 +1,11 @@
 //! The record: history and what was submitted can be neither forged, rewritten nor removed.
 
 use crate::hand::{Attempt, all_accepted, all_refused};
-use crate::refusal::{CHANGE, instant, path};
+use crate::refusal::{CHANGE, instant};
 use crate::world::*;
 use windlass_domain::id::TaskId;
-use windlass_domain::profile::Profile;
-use windlass_domain::state::State;
+use windlass_domain::task::NewTask;
+use windlass_domain::time::Timestamp;
 use windlass_store::statement::Dialect;
 
 conformance!(
@@ -120,21 +120,53 @@ async fn the_machine_in_the_database_is_fixed(dialect: Dialect) {
     );
 }
 
+/// Whoever opened the gate could remove anything: the first line of a running job's history, too.
 async fn retention_removes_finished_tasks_only(dialect: Dialect) {
-    let world = World::new(dialect).await;
-    let id = world.submit(job()).await;
+    let world = World::with_real_clock(dialect).await;
+    let old = World::new(dialect).await;
+    old.set_now(Timestamp::from_ms(NOON - 3_650 * 24 * 3_600_000));
     let open = match dialect {
         Dialect::Postgres => "SELECT set_config('windlass.retention', 'on', true)",
         Dialect::Sqlite => "INSERT INTO retention_gate (open) VALUES (1)",
     };
-    let delete = format!("DELETE FROM task_state WHERE id = '{id}'");
-    let living = Attempt::new(delete.clone()).after(open);
-    let words = if dialect == Dialect::Postgres { "not finished" } else { "retention duty" };
-    all_refused(&world, &[(living, words)]);
-    let mut before = path(dialect, id, Profile::Job, State::Completed).expect("an end");
-    before.push(open.to_owned());
-    let look = "SELECT 'left', count(*) FROM task_state".to_owned();
-    let seen = all_accepted(&world, &[Attempt { before, tried: delete, look }]);
+    let tables = ["task_history", "task_tag", "task_progress", "task_state", "task_spec"];
+    let words =
+        if dialect == Dialect::Postgres { "must be kept" } else { "only the retention duty" };
+    let tagged = |mut new: NewTask| {
+        new.tags = [("team".to_owned(), "x".to_owned())].into();
+        new
+    };
+    for world in [&world, &old] {
+        // A living job, and one that is kept for ever.
+        let held = world.running(tagged(job())).await;
+        world.tell(&held, Some("1"), None).await.unwrap();
+        let done = world.running(tagged(job())).await;
+        world.tell(&done, Some("1"), None).await.unwrap();
+        world.finish(&done, complete()).await.unwrap();
+    }
+    // An inference that has just ended.
+    let held = world.running(tagged(inference())).await;
+    world.tell(&held, Some("1"), None).await.unwrap();
+    world.finish(&held, complete()).await.unwrap();
+    for world in [&world, &old] {
+        let attempts =
+            tables.map(|table| (Attempt::new(format!("DELETE FROM {table}")).after(open), words));
+        all_refused(world, &attempts);
+    }
+    // Years after an inference ended the duty would remove it, in this order.
+    let held = old.running(tagged(inference())).await;
+    old.finish(&held, complete()).await.unwrap();
+    old.submit(job()).await;
+    let id = held.task.id;
+    let of = |table: &str| {
+        let key =
+            if table.ends_with("spec") || table.ends_with("state") { "id" } else { "task_id" };
+        format!("DELETE FROM {table} WHERE {key} = '{id}'")
+    };
+    let mut before = vec![open.to_owned()];
+    before.extend(tables[..4].iter().map(|table| of(table)));
+    let look = format!("SELECT 'left', count(*) FROM task_history WHERE task_id = '{id}'");
+    let seen = all_accepted(&old, &[Attempt { before, tried: of("task_spec"), look }]);
     assert!(seen[0].ends_with("left|0"), "{seen:?}");
 }
 
@@ -183,8 +215,8 @@ fn conflicts(id: TaskId, running: TaskId, truth: &str) -> Vec<(String, &'static 
                  SELECT {values}, {spec} FROM task_spec LIMIT 1"
             )
         };
-        // What REPLACE may delete a trigger sees; IGNORE changes nothing and says nothing.
-        let taken = if or == "OR REPLACE" { exists } else { "UNIQUE constraint" };
+        // A trigger sees each before it is tried; IGNORE changes nothing and says nothing.
+        let taken = exists;
         if or != "OR IGNORE" {
             attempts.push((insert("id", &format!("'{id}'")), taken));
         }
@@ -197,7 +229,7 @@ fn conflicts(id: TaskId, running: TaskId, truth: &str) -> Vec<(String, &'static 
                  SELECT {values}, {state} FROM task_state LIMIT 1"
             )
         };
-        let taken = if or == "OR REPLACE" { begins } else { "UNIQUE constraint" };
+        let taken = begins;
         if or != "OR IGNORE" {
             attempts.push((insert("id", &format!("'{id}'")), taken));
         }
@@ -255,6 +287,7 @@ async fn truncates_merges_and_copies_nothing(dialect: Dialect) {
         "task_history",
         "task_progress",
         "approval",
+        "audit",
         "transition",
         "profile",
     ];

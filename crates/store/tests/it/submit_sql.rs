@@ -1,10 +1,14 @@
 //! `windlass_submit`: a task that commits or vanishes with the application's own transaction.
 
 use crate::hand::{Attempt, all_accepted, all_refused, run as script};
-use crate::world::{World, claim_of, delegation, inference, job, ledger, run, task};
+use crate::world::{
+    Place, World, claim_of, delegation, inference, job, ledger, refused, run, task,
+};
 use uuid::Uuid;
 use windlass_domain::id::TaskId;
 use windlass_domain::order::order_key;
+use windlass_domain::request::SubmitRequest;
+use windlass_domain::retry::Backoff;
 use windlass_domain::task::NewTask;
 use windlass_domain::time::Timestamp;
 use windlass_store::statement::Dialect;
@@ -28,6 +32,7 @@ facts!(
     options_are_taken_as_the_api_takes_them,
     a_repeated_submit_is_one_task,
     what_the_api_refuses_is_refused,
+    whoever_may_execute_it_may_submit_from_any_search_path,
 );
 
 fn id_of(said: &str) -> TaskId {
@@ -71,7 +76,7 @@ async fn a_submit_wakes_listeners_after_the_commit(dialect: Dialect) {
 const STORED: &str = "
     SELECT (to_jsonb(s) || to_jsonb(st) || to_jsonb(t))
         - ARRAY['id', 'change_id', 'created_at', 'entered_at', 'updated_at', 'run_at',
-                'deadline_at', 'order_key', 'actor', 'submitted_by', 'request_digest']
+                'deadline_at', 'order_key', 'actor', 'submitted_by', 'request_digest', 'xid']
         || jsonb_build_object('runs', st.run_at - s.created_at, 'run_again', s.run_at = st.run_at,
                'ends', st.deadline_at - s.created_at, 'entered', st.entered_at - s.created_at,
                'updated', st.updated_at - s.created_at,
@@ -167,6 +172,40 @@ async fn a_repeated_submit_is_one_task(dialect: Dialect) {
     let third = submit("1", &of("boss")).unwrap();
     assert_ne!(submit("1", &of("chief")).unwrap(), third);
     assert_eq!(submit("2", &of("boss")).unwrap(), third);
+    // What is asked for beside the payload counts as well, on both ways and between them.
+    let other = ["\"priority\": 9", "\"max_retries\": 7", "\"agent\": \"zed\"", "\"delay_ms\": 99"];
+    for option in other {
+        let said = submit("1", &format!("{{\"idempotency_key\": \"k\", {option}}}")).unwrap_err();
+        assert!(said.contains(reused), "{option}: {said}");
+    }
+    let keyed = |change: fn(&mut SubmitRequest)| {
+        task(|r| {
+            r.idempotency_key = Some("k".into());
+            r.payload = 1.into();
+            change(r);
+        })
+    };
+    let changes: [fn(&mut SubmitRequest); 5] = [
+        |r| r.priority = Some(3),
+        |r| r.agent = Some("other".into()),
+        |r| r.delay_ms = Some(5),
+        |r| r.backoff = Some(Default::default()),
+        |r| r.tags = Some([("a".into(), "b".into())].into()),
+    ];
+    for change in changes {
+        let outcome = world.submit_all(vec![keyed(change)]).await.pop().unwrap();
+        assert_eq!(refused(outcome), "idempotency_key_reused");
+    }
+    let by_api = |r: &mut SubmitRequest| {
+        r.idempotency_key = Some("k2".into());
+        r.backoff = Some(Backoff { base_ms: 5, ..Backoff::default() });
+        r.priority = Some(3);
+        r.payload = 1.into();
+    };
+    let api = world.submit(task(by_api)).await;
+    let same = "\"idempotency_key\": \"k2\", \"backoff\": {\"base_ms\": 5}, \"priority\": 3";
+    assert_eq!(submit("1", &format!("{{{same}}}")).unwrap(), api.to_string());
+    assert!(submit("1", &format!("{{{same}, \"name\": \"n\"}}")).unwrap_err().contains(reused));
     // The API sees the same task under the same key.
     let again = task(|r| {
         r.idempotency_key = Some("k".into());
@@ -175,7 +214,7 @@ async fn a_repeated_submit_is_one_task(dialect: Dialect) {
     let outcome = world.submit_all(vec![again]).await.pop().unwrap().unwrap();
     assert!(outcome.duplicate);
     assert_eq!(outcome.id, id_of(&first));
-    assert_eq!(world.by_hand("SELECT count(*) FROM task").unwrap(), "4");
+    assert_eq!(world.by_hand("SELECT count(*) FROM task").unwrap(), "5");
 }
 
 async fn what_the_api_refuses_is_refused(dialect: Dialect) {
@@ -193,23 +232,48 @@ async fn what_the_api_refuses_is_refused(dialect: Dialect) {
         ("1", "{\"mode\": \"ledger\"}", "belong to kind delegation"),
         ("1", "{\"kind\": \"job\", \"pool\": \"p\"}", "belong to kind inference"),
         ("1", "{\"callee\": \"c\", \"caller\": \"d\", \"mode\": \"x\"}", "mode must be"),
-        ("1", "{\"delay_ms\": 1, \"run_at\": \"2030-01-01Z\"}", "either run_at or delay_ms"),
-        ("1", "{\"delay_ms\": -1}", "delay_ms and deadline_ms must be"),
+        ("1", "{\"delay_ms\": 1, \"run_at\": \"2030-01-01T00:00Z\"}", "either run_at or delay_ms"),
+        ("1", "{\"delay_ms\": -1}", "delay_ms must be from 0"),
         ("1", "{\"run_at\": \"infinity\"}", "from the year 1970 to 9999"),
         ("1", "{\"deadline_at\": \"-infinity\"}", "from the year 1970 to 9999"),
-        ("1", "{\"priority\": 40000}", "priority_is_bounded"),
-        ("1", "{\"priority\": \"high\"}", "invalid input syntax"),
-        ("1", "{\"max_retries\": 101}", "retries_are_bounded"),
-        ("1", "{\"agent\": \"\"}", "names must be"),
-        ("1", "{\"agent\": \" a\"}", "names must be"),
-        ("1", "{\"agent\": 5}", "names must be"),
+        ("1", "{\"priority\": 40000}", "priority must be from -32768 to 32767"),
+        ("1", "{\"priority\": \"high\"}", "priority must be an integer"),
+        ("1", "{\"max_retries\": 101}", "max_retries must be from 0 to 100"),
+        ("1", "{\"agent\": \"\"}", "agent must not be empty"),
+        ("1", "{\"agent\": \" a\"}", "agent must not begin or end with white space"),
+        ("1", "{\"agent\": 5}", "agent must be a string"),
         ("1", "{\"tags\": {\"a\": 1}}", "tags must be an object of strings"),
         ("1", "{\"tags\": [\"a\"]}", "tags must be an object of strings"),
         ("1", &many, "at most 64 tags"),
-        ("1", "{\"backoff\": {\"base_ms\": \"x\"}}", "backoff must be"),
-        ("1", "{\"backoff\": {\"speed\": 1}}", "backoff must be"),
-        ("1", "{\"backoff\": {\"base_ms\": 10, \"max_ms\": 5}}", "backoff must be"),
+        ("1", "{\"backoff\": {\"base_ms\": \"x\"}}", "backoff: base_ms must be an integer"),
+        ("1", "{\"backoff\": {\"speed\": 1}}", "backoff: speed is unknown"),
+        ("1", "{\"backoff\": {\"base_ms\": 10, \"max_ms\": 5}}", "must not be less than base_ms"),
         ("1", "{\"backoff\": 7}", "backoff must be"),
+        ("1", "{\"backoff\": {\"base_ms\": 1.0}}", "backoff: base_ms must be an integer"),
+        ("1", "{\"backoff\": {\"base_ms\": 400000}}", "must not be less than base_ms"),
+        (
+            "1",
+            "{\"backoff\": {\"retryable\": [\"has space\"]}}",
+            "backoff: retryable may hold only",
+        ),
+        ("1", "{\"delay_ms\": \"5\"}", "delay_ms must be an integer"),
+        ("1", "{\"delay_ms\": 1.5}", "delay_ms must be an integer"),
+        ("1", "{\"max_retries\": 1.5}", "max_retries must be an integer"),
+        ("1", "{\"max_retries\": -1}", "max_retries must be from 0 to 100"),
+        ("1", "{\"priority\": \"7\"}", "priority must be an integer"),
+        ("1", "{\"run_at\": \"tomorrow\"}", "run_at must be an instant"),
+        ("1", "{\"run_at\": \"2030-01-01 00:00\"}", "run_at must be an instant"),
+        ("1", "{\"id\": \"nonsense\"}", "id must be a UUID"),
+        ("1", "{\"pool\": \"p\", \"callee\": \"c\"}", "either pool"),
+        ("1", "{\"name\": \"a\\nb\"}", "name must not hold control characters"),
+        ("1", "{\"name\": \"a\\u202eb\"}", "name must not hold control characters"),
+        ("1", "{\"name\": \"\\tx\"}", "name must not hold control characters"),
+        ("1", "{\"tags\": {\"\": \"x\"}}", "must not be empty"),
+        ("1", "{\"tags\": {\" k \": \"x\"}}", "must not begin or end with white space"),
+        ("1", "{\"tags\": {\"k\": \"a\\nb\"}}", "must not hold control characters"),
+        ("1", "[]", "the options must be an object"),
+        ("1", "null", "the options must be an object"),
+        ("123456789012345678901234567890", "{}", "would lose digits"),
         ("[1, {\"a\": 1e400}]", "{}", "64-bit float"),
         ("-1e309", "{}", "64-bit float"),
         (&deep(65), "{}", "64 deep"),
@@ -225,11 +289,63 @@ async fn what_the_api_refuses_is_refused(dialect: Dialect) {
         let options = format!("{{\"{name}\": \"{long}\"}}");
         attempts.push((submit("1", &options), "names_are_bounded"));
     }
+    for queue in [" q ", "q\u{202e}", "\u{3000}q"] {
+        let sql = format!("SELECT windlass_submit('{queue}', '1')");
+        attempts.push((Attempt::new(sql), "queue must not"));
+    }
     let large = "SELECT windlass_submit('q', to_jsonb(repeat('x', 1048576)))";
     attempts.push((Attempt::new(large), "more than 1048576 bytes"));
-    attempts.push((Attempt::new("SELECT windlass_submit('', '1')"), "names_are_bounded"));
+    attempts.push((Attempt::new("SELECT windlass_submit('', '1')"), "queue must not be empty"));
     attempts.push((Attempt::new("SELECT windlass_submit(NULL, '1')"), "null value"));
     attempts.push((Attempt::new("SELECT windlass_submit('q', NULL)"), "null value"));
     all_refused(&world, &attempts);
     all_accepted(&world, &[submit(&deep(64), "{}"), submit("[1.7976931348623157e308]", "{}")]);
+}
+
+/// The names inside were looked up in the caller's search_path, and the caller needed rights on
+/// every table.
+async fn whoever_may_execute_it_may_submit_from_any_search_path(dialect: Dialect) {
+    let world = World::with_real_clock(dialect).await;
+    let Place::Postgres(database) = &world.place else { panic!("PostgreSQL only") };
+    // Roles belong to the cluster, so the name must be this database's own.
+    let (app, nobody) = (format!("app_{}", database.name()), format!("nobody_{}", database.name()));
+    world
+        .by_hand(&format!(
+            "CREATE ROLE {app}; CREATE ROLE {nobody};
+             GRANT EXECUTE ON FUNCTION windlass_submit(text, jsonb, jsonb) TO {app};
+             CREATE SCHEMA trap AUTHORIZATION {app};
+             GRANT CREATE, TEMPORARY ON DATABASE {} TO {app};",
+            database.name()
+        ))
+        .unwrap();
+    // Tables and functions with our names that would swallow the task.
+    let traps = "SET search_path = trap;
+        CREATE TABLE trap.task_spec (id uuid); CREATE TABLE trap.task_state (id uuid);
+        CREATE TABLE trap.task_history (id uuid); CREATE TABLE trap.profile (profile text);
+        CREATE TEMP TABLE task_spec (id uuid); CREATE TEMP TABLE profile (profile text);
+        CREATE FUNCTION trap.windlass_order_key(int, timestamptz) RETURNS bigint
+            LANGUAGE sql AS 'SELECT 1::bigint';
+        CREATE FUNCTION trap.windlass_xid() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint';
+        SET search_path = pg_temp, trap;";
+    let submit = "SELECT public.windlass_submit('q', '1', '{\"tags\": {\"a\": \"b\"}}')";
+    let as_app = format!("SET ROLE {app}; {traps} {submit};");
+    let said = world.by_hand(&as_app).unwrap();
+    let id = id_of(said.lines().last().unwrap());
+    assert_eq!(world.claim("w1", 10).await.pop().unwrap().task.id, id);
+    let history = world.tasks.history(id, 0, 1).await.unwrap();
+    assert!(history[0].actor.starts_with("sql:"), "{}", history[0].actor);
+    // Nothing but that.
+    for sql in ["SELECT * FROM public.task_spec", "DELETE FROM public.task_state"] {
+        let said = world.by_hand(&format!("SET ROLE {app}; {sql}")).unwrap_err();
+        assert!(said.contains("permission denied"), "{said}");
+    }
+    let said = world.by_hand(&format!("SET ROLE {nobody}; {submit}")).unwrap_err();
+    assert!(said.contains("permission denied for function windlass_submit"), "{said}");
+    // A person's own session may have any search_path, too.
+    let update = "UPDATE public.task_state SET status = 'cancelled', lease_id = NULL,
+                  lease_expires_at = NULL";
+    world.by_hand(&format!("SET search_path = pg_temp, trap; {update}")).unwrap();
+    assert_eq!(world.story(id).await.pop().unwrap(), "cancel:cancelled");
+    let roles = format!("DROP OWNED BY {app}, {nobody}; DROP ROLE {app}, {nobody};");
+    world.by_hand(&roles).unwrap();
 }

@@ -74,8 +74,12 @@ SELECT id, profile, 'q' || n % 10, status,
     created_at, created_at, created_at + interval '1 second'
 FROM work;
 
-INSERT INTO task_history (task_id, change_id, from_status, to_status, event, actor, lease_id, at)
-SELECT id, change_id, from_status, status, event, actor, lease_id, updated_at FROM task_state;
+-- A transaction each, as years of work leave them.
+INSERT INTO task_history (xid, task_id, change_id, from_status, to_status, event, actor, lease_id,
+    at)
+SELECT row_number() OVER (ORDER BY id), id, change_id, from_status, status, event, actor, lease_id,
+    updated_at
+FROM task_state;
 INSERT INTO task_progress (task_id, checkpoint, updated_at)
 SELECT id, '1', created_at FROM work WHERE n % 20 = 0;
 INSERT INTO task_tag (key, value, created_at, task_id)

@@ -163,7 +163,14 @@ impl Dispatcher {
     pub(super) fn wake_everything(&self) {
         let mut state = self.lock();
         let names: Vec<String> = state.queues.keys().cloned().collect();
-        names.iter().for_each(|name| state.wake(name, 1));
+        for name in names {
+            // A hand-over whose wake-up never came (its submit was a repetition) must not hide a
+            // later one.
+            if let Some(queue) = state.queues.get_mut(&name) {
+                queue.handed_over = 0;
+            }
+            state.wake(&name, 1);
+        }
     }
 
     /// Takes ready tasks; waits for them if there are none, at most for `wait`.

@@ -269,11 +269,12 @@ impl Engine {
         if known.is_some_and(|until| Instant::now() < until) {
             return Ok(true);
         }
-        // Asked again after a third of it: a node that dies is followed after the rest.
-        let third = duty.every().max(Duration::from_secs(2));
-        let ms = 3 * third.as_millis() as i64;
+        // Kept for two rounds and asked for again before each: when a node dies, another one goes on
+        // after two rounds, so that a lost lease is found soon.
+        let round = duty.every().clamp(Duration::from_secs(1), Duration::from_secs(60));
+        let ms = 2 * round.as_millis() as i64;
         let taken = self.inner.nodes.take_duty(duty.name(), self.inner.node, ms).await?;
-        let until = taken.then(|| Instant::now() + third);
+        let until = taken.then(|| Instant::now() + round.mul_f64(0.8));
         *mine.lock().unwrap_or_else(PoisonError::into_inner) = until;
         Ok(taken)
     }

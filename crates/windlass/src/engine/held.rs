@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 use windlass_domain::id::{SessionId, TaskId};
 
 use super::stream::StreamEvent;
@@ -27,6 +27,16 @@ struct Stream {
     tasks: HashSet<TaskId>,
     freed: Arc<Notify>,
     notices: mpsc::Sender<StreamEvent>,
+    /// Dropped with the stream: whoever feeds it stops.
+    _open: oneshot::Sender<()>,
+}
+
+/// What feeds a stream knows of it.
+pub(super) struct Signals {
+    /// A slot was freed.
+    pub freed: Arc<Notify>,
+    /// Resolves when the stream is closed, or a newer one of the session has taken its place.
+    pub closed: oneshot::Receiver<()>,
 }
 
 /// Why a task is no longer held.
@@ -51,13 +61,18 @@ impl Held {
         session: SessionId,
         epoch: i64,
         notices: mpsc::Sender<StreamEvent>,
-    ) -> Arc<Notify> {
+    ) -> Signals {
         let freed = Arc::new(Notify::new());
+        let (_open, closed) = oneshot::channel();
+        let tasks = HashSet::new();
         let mut state = self.lock();
-        state.close(session);
-        let stream = Stream { epoch, tasks: HashSet::new(), freed: Arc::clone(&freed), notices };
-        state.streams.insert(session, stream);
-        freed
+        // Two streams that open at once may arrive here in either order.
+        if state.streams.get(&session).is_none_or(|stream| stream.epoch < epoch) {
+            state.close(session);
+            let freed = Arc::clone(&freed);
+            state.streams.insert(session, Stream { epoch, tasks, freed, notices, _open });
+        }
+        Signals { freed, closed }
     }
 
     /// The stream of this epoch ended.

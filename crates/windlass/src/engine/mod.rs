@@ -32,7 +32,9 @@ use tokio::sync::watch;
 use uuid::Uuid;
 use wait::Waiters;
 use windlass_domain::id::SessionId;
+use windlass_store::error::Error as StoreError;
 use windlass_store::group::{Bounds, Group};
+use windlass_store::migration;
 use windlass_store::node::Nodes;
 use windlass_store::session::Sessions;
 use windlass_store::store::{Store, Wake};
@@ -196,6 +198,13 @@ impl Engine {
                 tracing::warn!(%error, "this node could not announce itself");
             }
             engine.renew_streams().await;
+            // Another node may have migrated the schema to something that this program breaks.
+            if let Err(error @ StoreError::NewerSchema { .. }) =
+                migration::require_current(&engine.inner.store).await
+            {
+                tracing::error!(%error, "this node stops serving");
+                engine.drain();
+            }
         });
     }
 

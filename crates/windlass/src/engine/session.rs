@@ -44,6 +44,8 @@ pub struct ClaimRequest {
     pub start: bool,
     /// The call; repeating it returns what it already gave.
     pub claim: ClaimId,
+    /// Only these tasks, if there are any here; then nobody waits.
+    pub tasks: Vec<TaskId>,
 }
 
 /// One lease of a heartbeat.
@@ -187,6 +189,12 @@ impl Engine {
         self.touch(id).await?;
         let max = request.max.min(session.slots.try_into().unwrap_or(1));
         let claim = self.claim_of(&session, request.claim, max, request.start);
+        if !request.tasks.is_empty() {
+            let tasks = request.tasks.into_iter().take(max).collect();
+            let taken = self.inner.tasks.claim_tasks(&claim, tasks).await?;
+            self.tell_event();
+            return Ok(taken);
+        }
         let claiming =
             self.inner.dispatcher.claim(claim, request.wait, self.inner.phase.subscribe());
         let taken = self.while_alive(id, claiming).await?;

@@ -11,6 +11,7 @@ use windlass_domain::profile::Profile;
 use windlass_store::session::Session;
 use windlass_store::task::Assignment;
 
+use super::held::Signals;
 use super::{Engine, Error, Phase, Result, session};
 
 /// How long a stream's claim waits before it looks again by itself.
@@ -88,11 +89,11 @@ impl Engine {
         let (sender, events) = mpsc::channel(bound.slots.try_into().unwrap_or(1) + 16);
         let epoch = bound.stream_epoch;
         let reverts = session::profiles(&bound.routes).contains(&Profile::Inference);
-        let freed = self.inner.held.open(id, epoch, sender.clone());
+        let mut signals = self.inner.held.open(id, epoch, sender.clone());
         self.inner.log.needed();
         let engine = self.clone();
         tokio::spawn(async move {
-            let fed = engine.feed(&bound, &sender, &freed).await;
+            let fed = engine.feed(&bound, &sender, &mut signals).await;
             if let Err(error) = fed {
                 tracing::warn!(session = %bound.id, %error, "a stream ended");
             }
@@ -103,12 +104,12 @@ impl Engine {
         Ok(Assignments { events, _bound })
     }
 
-    /// Claims whenever a slot is free, until nobody reads any more.
+    /// Claims whenever a slot is free, until nobody reads any more or a newer stream is there.
     async fn feed(
         &self,
         session: &Session,
         events: &mpsc::Sender<StreamEvent>,
-        freed: &tokio::sync::Notify,
+        Signals { freed, closed }: &mut Signals,
     ) -> Result<()> {
         let slots = session.slots.try_into().unwrap_or(1);
         let held = self.inner.tasks.unknown_to(&session.id.to_string(), Vec::new()).await?;
@@ -123,16 +124,18 @@ impl Engine {
                 tokio::select! {
                     () = freed.notified() => continue,
                     () = events.closed() => return Ok(()),
+                    _ = &mut *closed => return Ok(()),
                     _ = phase.wait_for(|phase| *phase != Phase::Running) => return Ok(()),
                 }
             }
             let claim = self.claim_of(session, ClaimId(Uuid::now_v7()), free, false);
             let claiming = self.inner.dispatcher.claim(claim, WAIT, self.inner.phase.subscribe());
+            // A slot that is freed meanwhile waits for the next claim: leaving this one while it is
+            // at the database would strand what it takes.
             let taken = tokio::select! {
                 taken = claiming => taken,
                 () = events.closed() => return Ok(()),
-                // A slot was freed: the next claim may take more.
-                () = freed.notified() => continue,
+                _ = &mut *closed => return Ok(()),
             };
             match taken {
                 Ok(taken) if taken.is_empty() => {}

@@ -8,7 +8,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use windlass::domain::id::{LeaseId, SessionId};
 use windlass::domain::state::State;
-use windlass::engine::{Beat, Error, SessionRequest, StreamEvent};
+use windlass::engine::{Beat, ClaimRequest, Error, SessionRequest, StreamEvent};
 use windlass::store::session::Routes;
 use windlass::store::statement::Dialect;
 
@@ -23,6 +23,7 @@ conformance!(
     the_close_of_an_older_stream_changes_nothing,
     a_stream_shows_again_what_its_session_holds,
     a_worker_types_slots_are_clamped,
+    a_claim_may_name_its_tasks,
 );
 
 fn beat(task: windlass::domain::id::TaskId, lease: LeaseId) -> Beat {
@@ -185,4 +186,19 @@ async fn a_worker_types_slots_are_clamped(dialect: Dialect) {
         ..SessionRequest::default()
     };
     assert_eq!(engine.register(request).await.unwrap().slots, 1);
+}
+
+async fn a_claim_may_name_its_tasks(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let session = register(&engine, "q", 4, 60_000).await;
+    let first = submit(&engine, "q", |_| {}).await;
+    let second = submit(&engine, "q", |_| {}).await;
+    let elsewhere = submit(&engine, "other", |_| {}).await;
+    let later = submit(&engine, "q", |request| request.delay_ms = Some(60_000)).await;
+    let tasks = vec![second, elsewhere, later];
+    let request = ClaimRequest { tasks, ..claim(4, Duration::ZERO) };
+    let held = engine.claim(session, request).await.unwrap();
+    assert_eq!(held.iter().map(|held| held.task.id).collect::<Vec<_>>(), [second]);
+    assert_eq!(status(&engine, first).await, State::Pending);
+    assert_eq!(status(&engine, elsewhere).await, State::Pending);
 }

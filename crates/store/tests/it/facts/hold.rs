@@ -88,7 +88,7 @@ async fn the_first_beat_of_a_claimed_task_starts_it(dialect: Dialect) {
     assert_eq!(history.len(), 3);
     assert_eq!(history[2].event.as_str(), "start");
     assert_eq!(history[2].actor, "beater");
-    assert_eq!(history[2].lease_id, Some(held.lease_id));
+    assert_eq!(history[2].lease_id, Some(held.lease_id.digest()));
 }
 
 async fn later_beats_write_no_history(dialect: Dialect) {

@@ -25,6 +25,7 @@ conformance!(
     a_deadline_ends_a_delegation,
     a_ledger_delegation_can_be_cancelled,
     nobody_reports_on_an_unknown_delegation,
+    a_beat_before_it_was_running_counts,
 );
 
 const MINUTE: i64 = 60_000;
@@ -225,4 +226,24 @@ async fn nobody_reports_on_an_unknown_delegation(dialect: Dialect) {
     let id = TaskId(uuid::Uuid::new_v4());
     assert_eq!(refused(report(&world, id, State::Running).await), "not_found");
     assert_eq!(refused(beat(&world, id).await), "not_found");
+}
+
+/// It never became stuck: a beat of a pending delegation set no expiry, and the report forgot it.
+async fn a_beat_before_it_was_running_counts(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    for to in [State::Claimed, State::Running] {
+        let id = world.submit(ledger()).await;
+        world.ask(id, Command::ReportBeat).await.unwrap();
+        let beat = world.now();
+        world.pass_ms(1_000);
+        let holder = "boss".to_owned();
+        let report = Command::Report { to, result: None, error: None, holder };
+        assert_eq!(world.ask(id, report).await.unwrap(), to);
+        let expiry = beat.plus_ms(600_000);
+        assert_eq!(world.show(id).await.lease_expires_at, Some(expiry));
+        world.set_now(expiry.plus_ms(-1));
+        assert_eq!(world.tasks.expire_leases(10).await.unwrap().changed, []);
+        world.pass_ms(1);
+        assert_eq!(world.tasks.expire_leases(10).await.unwrap().changed, [(id, State::Stuck)]);
+    }
 }

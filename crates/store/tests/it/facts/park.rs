@@ -138,7 +138,7 @@ async fn a_task_that_asked_has_no_holder_and_is_not_claimed(dialect: Dialect) {
     assert_eq!(approval(&world, id), "open");
     let last = world.tasks.history(held.task.id, 0, 10).await.unwrap().pop().unwrap();
     assert_eq!(last.metadata, Some(serde_json::json!({ "approval": id, "gate": "gate" })));
-    assert_eq!(last.lease_id, Some(held.lease_id));
+    assert_eq!(last.lease_id, Some(held.lease_id.digest()));
 }
 
 async fn an_approved_task_goes_on(dialect: Dialect) {
@@ -163,14 +163,20 @@ async fn a_denied_task_fails_with_the_comment(dialect: Dialect) {
     let error = world.show(held.task.id).await.error.unwrap();
     assert_eq!(error.code, "APPROVAL_DENIED");
     assert_eq!(error.message, "approval denied: too expensive");
+    let last = world.tasks.history(held.task.id, 0, 10).await.unwrap().pop().unwrap();
+    let metadata = last.metadata.unwrap();
+    assert_eq!(metadata["approval"], serde_json::json!(id));
+    assert_eq!(metadata["comment"], "too expensive");
     assert_eq!(approval(&world, id), "denied");
 }
 
 async fn an_unanswered_task_fails(dialect: Dialect) {
     let world = World::new(dialect).await;
     let held = world.running(job()).await;
-    world.ask_approval(&held).await.unwrap();
+    let id = world.ask_approval(&held).await.unwrap();
     assert_eq!(world.ask(held.task.id, Command::ExpireApproval).await.unwrap(), State::Failed);
+    let last = world.tasks.history(held.task.id, 0, 10).await.unwrap().pop().unwrap();
+    assert_eq!(last.metadata.unwrap()["approval"], serde_json::json!(id));
     assert_eq!(world.show(held.task.id).await.error.unwrap().code, "APPROVAL_EXPIRED");
     assert_eq!(world.story(held.task.id).await.pop().unwrap(), "expire_approval:failed");
 }

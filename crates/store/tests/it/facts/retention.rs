@@ -1,7 +1,9 @@
 //! Retention: what is kept for ever, and what goes when its time is over.
 
 use crate::world::*;
+use windlass_domain::command::Command;
 use windlass_domain::state::State;
+use windlass_domain::time::Timestamp;
 use windlass_store::statement::Dialect;
 
 conformance!(
@@ -13,10 +15,13 @@ const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
 async fn a_finished_inference_is_removed_with_all_its_traces_after_seven_days(dialect: Dialect) {
     let world = World::new(dialect).await;
+    // PostgreSQL compares with its own clock, too.
+    world.set_now(Timestamp::from_ms(NOON - 3_650 * DAY_MS));
     let mut tagged = inference();
     tagged.tags = [("team".to_owned(), "x".to_owned())].into();
     let held = world.running(tagged).await;
-    world.finish(&held, complete()).await.unwrap();
+    let asked = world.ask_approval(&held).await.unwrap();
+    world.ask(held.task.id, Command::Deny { comment: None }).await.unwrap();
     let alive = world.submit(inference()).await;
     let late = world.running(job()).await;
     world.pass_ms(7 * DAY_MS - 1);
@@ -32,7 +37,13 @@ async fn a_finished_inference_is_removed_with_all_its_traces_after_seven_days(di
         let sql = format!("SELECT count(*) FROM {table} WHERE {column} = '{}'", held.task.id);
         assert_eq!(world.by_hand(&sql).unwrap(), "0", "{table}");
     }
-    // The gate is closed again.
+    let approvals = format!("SELECT count(*) FROM approval WHERE id = '{asked}'");
+    assert_eq!(world.by_hand(&approvals).unwrap(), "0");
+    // The gate is closed again, and the audit knows how many they were.
+    let audit = "SELECT event, detail ->> 'tasks' FROM audit";
+    assert_eq!(world.by_hand(audit).unwrap(), "retention|1");
+    assert!(world.by_hand("DELETE FROM audit").is_err());
+    assert!(world.by_hand("UPDATE audit SET detail = '{}'").is_err());
     assert!(world.by_hand("DELETE FROM task_history").is_err());
 }
 

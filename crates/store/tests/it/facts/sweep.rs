@@ -42,7 +42,8 @@ async fn expire(world: &World) -> SweepReport {
 }
 
 fn moved(held: &Assignment, to: State) -> SweepReport {
-    SweepReport { scanned: 1, changed: vec![(held.task.id, to)], lost_races: 0 }
+    let changed = vec![(held.task.id, to)];
+    SweepReport { scanned: 1, changed, ..SweepReport::default() }
 }
 
 async fn claimed(world: &World, new: NewTask) -> Assignment {
@@ -301,7 +302,7 @@ async fn a_sweep_names_its_duty_in_the_history(dialect: Dialect) {
     expire(&world).await;
     let history = world.tasks.history(held.task.id, 0, 10).await.unwrap();
     assert_eq!(history[2].actor, "duty:expire_leases");
-    assert_eq!(history[2].lease_id, Some(held.lease_id));
+    assert_eq!(history[2].lease_id, Some(held.lease_id.digest()));
     assert_eq!(history[2].metadata.as_ref().unwrap()["error"]["code"], "LEASE_EXPIRED");
 }
 

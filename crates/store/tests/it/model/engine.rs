@@ -162,7 +162,7 @@ impl Engine {
             Sweep::Pending => tasks.time_out_pending(10_000).await,
             Sweep::Session(number) => tasks.lose_session(&session(number)).await,
         };
-        let SweepReport { scanned, mut changed, lost_races } = match swept {
+        let SweepReport { scanned, mut changed, lost_races, .. } = match swept {
             Ok(report) => report,
             Err(error) => return vec![format!("error: {error}")],
         };

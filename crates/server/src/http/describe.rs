@@ -1,0 +1,281 @@
+//! What the OpenAPI document says of every operation: its errors, its key, and the bounds of what
+//! it takes.
+//!
+//! Invariant: bounds come from the constants that `validate` uses, so the document cannot promise
+//! what the server refuses. A length is counted in bytes there and in characters in JSON schema:
+//! what the schema forbids is always refused, and a name beyond ASCII may be too long sooner.
+
+use super::session::MAX_WAIT_MS;
+use serde_json::{Map, Value as Json, json};
+use windlass::domain::failure::{MAX_CODE_BYTES, MAX_MESSAGE_BYTES};
+use windlass::domain::order::{MAX_PRIORITY, MIN_PRIORITY};
+use windlass::domain::validate::{
+    MAX_BATCH_ITEMS, MAX_CODES, MAX_DELAY_MS, MAX_LEASE_MS, MAX_NAME_BYTES, MAX_REASON_CHARS,
+    MAX_RETRIES, MAX_ROUTES, MAX_SLOTS, MAX_TAGS, MAX_WORKER_BYTES, MIN_LEASE_MS,
+};
+
+/// Text of one line: no controls, and nothing that turns the direction of writing.
+const LINE: &str =
+    "\\u0000-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069";
+
+/// The document with what every operation has in common.
+pub fn complete(mut document: Json) -> Json {
+    document["components"]["securitySchemes"] = json!({
+        "key": {
+            "type": "http", "scheme": "bearer",
+            "description": "Needed where the server was given keys.",
+        },
+    });
+    let schemas = document["components"]["schemas"].clone();
+    if let Some(paths) = document["paths"].as_object_mut() {
+        for (path, item) in paths {
+            for (method, operation) in item.as_object_mut().into_iter().flatten() {
+                errors(path, method, operation);
+                optional_body(operation, &schemas);
+            }
+        }
+    }
+    bounds(&mut document);
+    rename(&mut document);
+    document
+}
+
+/// Names of schemas that differ from those of our types: clients are generated from them.
+const NAMES: &[(&str, &str)] = &[
+    ("AssignmentBody", "Assignment"),
+    ("ClaimBody", "ClaimRequest"),
+    ("ErrorBody", "Error"),
+    ("FailureBody", "Failure"),
+    ("HistoryBody", "Transition"),
+    ("LeaseBody", "Lease"),
+    ("List_FailureBody", "FailureList"),
+    ("List_HistoryBody", "TransitionList"),
+    ("List_NodeBody", "NodeList"),
+    ("List_SessionBody", "SessionList"),
+    ("List_TaskBody", "TaskList"),
+    ("NodeBody", "Node"),
+    ("OutcomeName", "Outcome"),
+    ("SessionBody", "Session"),
+    ("StatusBody", "ServerStatus"),
+    ("TaskBody", "Task"),
+    ("Value", "Json"),
+];
+
+fn rename(document: &mut Json) {
+    if let Some(schemas) = document["components"]["schemas"].as_object_mut() {
+        for (from, to) in NAMES {
+            let schema = schemas.remove(*from);
+            debug_assert!(schema.is_some(), "{from}");
+            schemas.extend(schema.map(|schema| ((*to).to_owned(), schema)));
+        }
+    }
+    document["components"]["schemas"]["Json"] = json!({
+        "description": "Any JSON that both databases keep; see docs/errors.md.",
+    });
+    refer(document);
+}
+
+/// Leads references to the new names. Any JSON may be null, so nothing else need say it.
+fn refer(value: &mut Json) {
+    const PLACE: &str = "#/components/schemas/";
+    match value {
+        Json::Object(fields) => {
+            fields.values_mut().for_each(refer);
+            let either = fields.get("oneOf").and_then(Json::as_array).cloned().unwrap_or_default();
+            let any = json!({ "$ref": format!("{PLACE}Json") });
+            if either.contains(&any) && either.contains(&json!({ "type": "null" })) {
+                fields.remove("oneOf");
+                fields.extend(object(any));
+            }
+            let Some(Json::String(reference)) = fields.get_mut("$ref") else { return };
+            let known = NAMES.iter().find(|(from, _)| reference.strip_prefix(PLACE) == Some(from));
+            known.into_iter().for_each(|(_, to)| *reference = format!("{PLACE}{to}"));
+        }
+        Json::Array(items) => items.iter_mut().for_each(refer),
+        _ => {}
+    }
+}
+
+/// A body whose fields may all be left out may be left out itself.
+fn optional_body(operation: &mut Json, schemas: &Json) {
+    let schema = &operation["requestBody"]["content"]["application/json"]["schema"]["$ref"];
+    let name = schema.as_str().and_then(|reference| reference.rsplit('/').next());
+    let Some(schema) = name.and_then(|name| schemas.get(name)) else { return };
+    if schema.get("required").is_none() {
+        operation["requestBody"]["required"] = json!(false);
+    }
+}
+
+/// Adds the problems that an operation may answer with.
+fn errors(path: &str, method: &str, operation: &mut Json) {
+    let has_id = path.contains("{id}");
+    let has_body = operation.get("requestBody").is_some();
+    let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
+    let has = |name: &str| parameters.iter().any(|parameter| parameter["name"] == name);
+    let has_query = parameters.iter().any(|parameter| parameter["in"] == "query");
+    let is_open = super::middleware::OPEN.contains(&path);
+    let is_session = path.starts_with("/v1/sessions/{id}/") && !path.ends_with("/finish");
+    let can_conflict = operation["tags"][0] == "work" || path.ends_with("/cancel") || is_session;
+    let mut codes: Vec<(u16, Vec<&str>)> = Vec::new();
+    let mut wrong = Vec::new();
+    wrong.extend(has_id.then_some("invalid_id"));
+    wrong.extend(has_body.then_some("invalid_json"));
+    wrong.extend((has("cursor") || has("after")).then_some("invalid_cursor"));
+    codes.push((400, wrong));
+    codes.push((403, vec!["origin_not_allowed"]));
+    codes.push((421, vec!["host_not_allowed"]));
+    codes.push((401, (!is_open).then_some("unauthenticated").into_iter().collect()));
+    let missing = if path.contains("sessions") { "session_not_found" } else { "not_found" };
+    let is_finish = path.ends_with("/finish");
+    codes.push((404, (has_id && !is_finish).then_some(missing).into_iter().collect()));
+    let conflicts: &[&str] = match (can_conflict, is_session) {
+        (false, _) => &[],
+        (true, true) => &["session_closed"],
+        (true, false) => &["lease_lost", "already_finished", "illegal_transition"],
+    };
+    codes.push((409, conflicts.to_vec()));
+    for (status, code) in
+        [(408, "request_timeout"), (413, "payload_too_large"), (415, "unsupported_media_type")]
+    {
+        codes.push((status, has_body.then_some(code).into_iter().collect()));
+    }
+    let mut invalid: Vec<&str> =
+        (has_body || has_query).then_some("validation_failed").into_iter().collect();
+    invalid.extend(
+        path.starts_with("/v1/tasks")
+            .then_some("idempotency_key_reused")
+            .filter(|_| method == "post" && ["/v1/tasks", "/v1/tasks/batch"].contains(&path)),
+    );
+    codes.push((422, invalid));
+    if path != "/healthz" {
+        codes.push((500, vec!["internal"]));
+        codes.push((503, vec!["busy", "timeout", "unavailable", "storage_full", "shutting_down"]));
+    }
+    if method != "get" {
+        codes.push((504, vec!["outcome_unknown"]));
+    }
+    for (status, codes) in codes.into_iter().filter(|(_, codes)| !codes.is_empty()) {
+        operation["responses"][status.to_string()] = problem(status, &codes);
+    }
+    if !is_open {
+        operation["security"] = json!([{ "key": [] }, {}]);
+    }
+}
+
+fn problem(status: u16, codes: &[&str]) -> Json {
+    let names: Vec<String> = codes.iter().map(|code| format!("`{code}`")).collect();
+    let mut response = json!({
+        "description": names.join(", "),
+        "content": {
+            "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } },
+        },
+    });
+    if status == 503 {
+        response["headers"]["Retry-After"] = json!({
+            "description": "Seconds", "schema": { "type": "integer", "minimum": 0 },
+        });
+    }
+    response
+}
+
+fn name(max: usize) -> Json {
+    let pattern = format!("^[^\\s{LINE}]([^{LINE}]*[^\\s{LINE}])?$");
+    json!({ "minLength": 1, "maxLength": max, "pattern": pattern })
+}
+
+fn range(min: i64, max: i64) -> Json {
+    json!({ "minimum": min, "maximum": max })
+}
+
+/// Merges the bounds of fields into their schemas.
+fn bounds(document: &mut Json) {
+    let mut of = |schema: &str, field: &str, bound: Json| {
+        let pointer = format!("/components/schemas/{schema}/properties/{field}");
+        let found = document.pointer_mut(&pointer).and_then(Json::as_object_mut);
+        debug_assert!(found.is_some(), "{pointer}");
+        found.into_iter().for_each(|found| found.extend(object(bound.clone())));
+    };
+    for field in [
+        "queue",
+        "name",
+        "idempotency_key",
+        "agent",
+        "venture",
+        "portfolio",
+        "stage",
+        "owner",
+        "caller",
+        "callee",
+        "pool",
+        "llm",
+        "model",
+        "tier",
+        "correlation_id",
+    ] {
+        of("NewTask", field, name(MAX_NAME_BYTES));
+    }
+    of("NewTask", "kind", json!({ "enum": ["job", "delegation", "inference", null] }));
+    of("NewTask", "mode", json!({ "enum": ["executed", "ledger", null] }));
+    of("NewTask", "priority", range(MIN_PRIORITY.into(), MAX_PRIORITY.into()));
+    of("NewTask", "delay_ms", range(0, MAX_DELAY_MS));
+    of("NewTask", "deadline_ms", range(0, MAX_DELAY_MS));
+    of("NewTask", "max_retries", range(0, MAX_RETRIES.into()));
+    let line = json!({
+        "type": "string", "maxLength": MAX_NAME_BYTES, "pattern": format!("^[^{LINE}]*$"),
+    });
+    let tags = json!({
+        "maxProperties": MAX_TAGS, "propertyNames": name(MAX_NAME_BYTES),
+        "additionalProperties": line,
+    });
+    of("NewTask", "tags", tags);
+    of("Backoff", "base_ms", range(0, MAX_DELAY_MS));
+    of("Backoff", "max_ms", range(0, MAX_DELAY_MS));
+    of("Backoff", "multiplier", range(1, 1_000));
+    for field in ["retryable", "non_retryable"] {
+        of("Backoff", field, json!({ "maxItems": MAX_CODES, "items": error_code() }));
+    }
+    of("BatchRequest", "tasks", json!({ "maxItems": MAX_BATCH_ITEMS }));
+    of("RegisterRequest", "name", name(MAX_WORKER_BYTES));
+    of("RegisterRequest", "worker_type", name(MAX_WORKER_BYTES));
+    for field in ["queues", "pools", "llms", "models", "tiers"] {
+        let mut items = name(MAX_NAME_BYTES);
+        items["type"] = json!("string");
+        of("RegisterRequest", field, json!({ "maxItems": MAX_ROUTES, "items": items }));
+    }
+    let kinds = json!({ "type": "string", "enum": ["job", "delegation", "inference"] });
+    of("RegisterRequest", "kinds", json!({ "items": kinds }));
+    of("RegisterRequest", "slots", range(1, MAX_SLOTS.into()));
+    of("RegisterRequest", "lease_ms", range(MIN_LEASE_MS, MAX_LEASE_MS));
+    of("ClaimBody", "max", range(1, MAX_BATCH_ITEMS as i64));
+    of("ClaimBody", "wait_ms", range(0, MAX_WAIT_MS));
+    of("ClaimBody", "task_ids", json!({ "maxItems": MAX_BATCH_ITEMS }));
+    of("FinishRequest", "items", json!({ "maxItems": MAX_BATCH_ITEMS }));
+    of("SessionHeartbeat", "leases", json!({ "maxItems": MAX_BATCH_ITEMS }));
+    of(
+        "CancelRequest",
+        "reason",
+        json!({ "maxLength": MAX_REASON_CHARS, "pattern": "^[^\\u0000]*$" }),
+    );
+    of("FailRequest", "retry_after_ms", range(0, MAX_DELAY_MS));
+    of("FinishItem", "retry_after_ms", range(0, MAX_DELAY_MS));
+    of("TaskError", "code", error_code());
+    of(
+        "TaskError",
+        "message",
+        json!({ "maxLength": MAX_MESSAGE_BYTES, "pattern": "^[^\\u0000]*$" }),
+    );
+}
+
+fn error_code() -> Json {
+    json!({
+        "type": "string", "minLength": 1, "maxLength": MAX_CODE_BYTES,
+        "pattern": "^[A-Za-z0-9_.-]+$",
+    })
+}
+
+fn object(value: Json) -> Map<String, Json> {
+    match value {
+        Json::Object(map) => map,
+        _ => Map::new(),
+    }
+}

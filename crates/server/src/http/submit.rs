@@ -1,0 +1,321 @@
+//! Submitting: one task, or many at once.
+
+use super::body::TaskBody;
+use super::middleware::Correlation;
+use super::problem::{Field, Problem, Result};
+use super::request::{Body, Params, typed};
+use super::task::answer;
+use super::{Api, Caller};
+use axum::Json;
+use axum::extract::{Extension, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+use windlass::domain::id::TaskId;
+use windlass::domain::refusal::Refusal;
+use windlass::domain::request::SubmitRequest;
+use windlass::domain::task::NewTask;
+use windlass::domain::validate;
+use windlass::store::task::Submitted;
+
+const DUPLICATE: HeaderName = HeaderName::from_static("windlass-duplicate");
+const PAYLOAD_DIFFERS: HeaderName = HeaderName::from_static("windlass-payload-differs");
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// A new task. `queue` may be left out when `agent`, `callee` or `pool` says where it goes.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NewTask)]
+#[allow(dead_code)] // The document's view of `SubmitRequest`, compared with it by a test.
+pub struct NewTaskBody {
+    queue: Option<String>,
+    payload: Option<serde_json::Value>,
+    kind: Option<String>,
+    mode: Option<String>,
+    name: Option<String>,
+    id: Option<Uuid>,
+    idempotency_key: Option<String>,
+    agent: Option<String>,
+    venture: Option<String>,
+    portfolio: Option<String>,
+    stage: Option<String>,
+    owner: Option<String>,
+    caller: Option<String>,
+    callee: Option<String>,
+    pool: Option<String>,
+    llm: Option<String>,
+    model: Option<String>,
+    tier: Option<String>,
+    priority: Option<i32>,
+    tags: Option<std::collections::BTreeMap<String, String>>,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    run_at: Option<String>,
+    delay_ms: Option<i64>,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    deadline_at: Option<String>,
+    deadline_ms: Option<i64>,
+    max_retries: Option<i32>,
+    backoff: Option<super::body::BackoffBody>,
+    parent_id: Option<Uuid>,
+    correlation_id: Option<String>,
+}
+
+/// How a submit is meant.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct SubmitParams {
+    /// Only says whether the task would be taken.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// The answer to a dry run.
+#[derive(Serialize, ToSchema)]
+pub struct Admission {
+    /// Whether the task would be taken now.
+    admitted: bool,
+}
+
+/// A task that had been taken before, or the answer to a dry run.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[allow(dead_code)] // The document's view of an answer with status 200.
+pub enum SubmitAnswer {
+    /// The task.
+    Task(Box<TaskBody>),
+    /// The answer to a dry run.
+    Admission(Admission),
+}
+
+/// The key of a submit, as a header.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[allow(dead_code)] // The document's view of a header that `take_key` reads.
+pub struct KeyHeader {
+    /// The same as the field `idempotency_key`.
+    #[param(
+        rename = "Idempotency-Key",
+        min_length = 1,
+        max_length = 255,
+        pattern = "^[!-~]([ -~]*[!-~])?$"
+    )]
+    idempotency_key: Option<String>,
+}
+
+/// Submit a task.
+#[utoipa::path(post, path = "/v1/tasks", tag = "tasks",
+    operation_id = "submit_task", params(SubmitParams, KeyHeader),
+    request_body = NewTaskBody,
+    responses(
+        (status = 201, description = "The task was taken", body = TaskBody),
+        (status = 200, description = "It had been taken before, or it was a dry run",
+            body = SubmitAnswer, headers(("Windlass-Duplicate" = String,
+                description = "`true` when the task had been taken before")))))]
+pub async fn submit(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Params(params): Params<SubmitParams>,
+    headers: HeaderMap,
+    Body(mut request): Body<SubmitRequest>,
+) -> Result<Response> {
+    take_key(&mut request, &headers)?;
+    let task = new_task(&request, &caller)?;
+    if params.dry_run {
+        return Ok(Json(Admission { admitted: true }).into_response());
+    }
+    let outcome = api.engine.submit(vec![task]).await.pop();
+    let submitted = outcome.ok_or_else(|| Problem::from(no_outcome()))??;
+    let task = api.task(submitted.id).await?;
+    let status = if submitted.duplicate { StatusCode::OK } else { StatusCode::CREATED };
+    let mut response = answer(status, task);
+    if submitted.duplicate {
+        response.headers_mut().insert(DUPLICATE, HeaderValue::from_static("true"));
+    }
+    if submitted.payload_differs {
+        response.headers_mut().insert(PAYLOAD_DIFFERS, HeaderValue::from_static("true"));
+    }
+    Ok(response)
+}
+
+pub(super) fn no_outcome() -> windlass::store::error::Error {
+    let detail = "an item got no outcome".into();
+    windlass::store::error::Error::Internal { operation: "submit".into(), detail }
+}
+
+/// The header is the same as the field; both must agree.
+fn take_key(request: &mut SubmitRequest, headers: &HeaderMap) -> Result<()> {
+    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(()) };
+    let pointer = "/idempotency_key";
+    let key = value
+        .to_str()
+        .map_err(|_| Problem::field(pointer, "bad_character", "the header must be plain ASCII"))?;
+    match &request.idempotency_key {
+        Some(given) if given != key => {
+            let detail = "differs from the header Idempotency-Key; give one of them";
+            Err(Problem::field(pointer, "conflict", detail))
+        }
+        _ => {
+            request.idempotency_key = Some(key.to_owned());
+            Ok(())
+        }
+    }
+}
+
+fn new_task(request: &SubmitRequest, caller: &Caller) -> Result<NewTask, Refusal> {
+    let id = request.id.unwrap_or_else(|| TaskId(Uuid::now_v7()));
+    validate::new_task(request, id, &caller.principal, &caller.actor)
+}
+
+/// Many tasks at once.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BatchRequest {
+    /// At most 1,000.
+    #[schema(value_type = Vec<NewTaskBody>)]
+    tasks: Vec<serde_json::Value>,
+    /// All or none, unless false.
+    atomic: Option<bool>,
+}
+
+/// What became of one task of a batch.
+#[derive(Debug, Default, Serialize, ToSchema)]
+pub struct BatchResult {
+    /// The task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<Uuid>,
+    /// Where it stands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<&'static str>,
+    /// It existed before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duplicate: Option<bool>,
+    /// Why it was not taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ItemError>,
+}
+
+/// Why one item was refused.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ItemError {
+    /// What programs decide by.
+    pub code: &'static str,
+    /// The HTTP status that it would have alone.
+    pub status: u16,
+    /// What was wrong and what to do.
+    pub detail: String,
+    /// Everything that is wrong with its fields.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<Field>,
+}
+
+impl From<Problem> for ItemError {
+    fn from(problem: Problem) -> ItemError {
+        let Problem { code, status, detail, errors, .. } = problem;
+        ItemError { code, status, detail, errors }
+    }
+}
+
+/// The outcomes of a batch, in order.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct BatchAnswer {
+    results: Vec<BatchResult>,
+}
+
+impl From<Submitted> for BatchResult {
+    fn from(submitted: Submitted) -> BatchResult {
+        BatchResult {
+            id: Some(submitted.id.0),
+            status: Some(submitted.status.as_str()),
+            duplicate: Some(submitted.duplicate),
+            error: None,
+        }
+    }
+}
+
+impl From<Problem> for BatchResult {
+    fn from(problem: Problem) -> BatchResult {
+        BatchResult { error: Some(problem.into()), ..BatchResult::default() }
+    }
+}
+
+/// Submit many tasks.
+#[utoipa::path(post, path = "/v1/tasks/batch", tag = "tasks",
+    operation_id = "submit_tasks", request_body = BatchRequest,
+    responses(
+        (status = 201, description = "All were taken", body = BatchAnswer),
+        (status = 200, description = "Each has its own outcome", body = BatchAnswer)))]
+pub async fn submit_batch(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Body(batch): Body<BatchRequest>,
+) -> Result<Response> {
+    validate::batch("/tasks", batch.tasks.len(), 0)?;
+    let tasks = batch.tasks.into_iter().enumerate().map(|(index, value)| {
+        let prefix = format!("/tasks/{index}");
+        let within = |problem: Problem| problem.within(&prefix);
+        let request: SubmitRequest = typed(value).map_err(within)?;
+        new_task(&request, &caller).map_err(|refusal| within(refusal.into()))
+    });
+    let tasks = tasks.collect::<Vec<Result<NewTask>>>();
+    let taken = tasks.iter().filter_map(|task| task.as_ref().ok());
+    let correlation = Correlation::of(taken.map(|task| task.correlation_id.as_deref()));
+    let mut response = match batch.atomic.unwrap_or(true) {
+        true => submit_atomic(&api, tasks).await?,
+        false => submit_each(&api, tasks).await,
+    };
+    if let Some(correlation) = correlation {
+        response.extensions_mut().insert(correlation);
+    }
+    Ok(response)
+}
+
+async fn submit_each(api: &Api, tasks: Vec<Result<NewTask>>) -> Response {
+    let mut results: Vec<Option<BatchResult>> = Vec::new();
+    let mut good = Vec::new();
+    for task in tasks {
+        match task {
+            Ok(task) => {
+                good.push(task);
+                results.push(None);
+            }
+            Err(problem) => results.push(Some(problem.into())),
+        }
+    }
+    let mut outcomes = api.engine.submit(good).await.into_iter();
+    let mut outcome = || match outcomes.next() {
+        Some(Ok(submitted)) => submitted.into(),
+        Some(Err(rejection)) => Problem::from(rejection).into(),
+        None => Problem::from(no_outcome()).into(),
+    };
+    let results = results.into_iter().map(|known| known.unwrap_or_else(&mut outcome)).collect();
+    (StatusCode::OK, Json(BatchAnswer { results })).into_response()
+}
+
+async fn submit_atomic(api: &Api, tasks: Vec<Result<NewTask>>) -> Result<Response> {
+    let mut wrong = tasks.iter().filter_map(|task| task.as_ref().err());
+    if let Some(first) = wrong.next() {
+        // All that is wrong, at once.
+        let mut problem = first.clone();
+        problem.errors.extend(wrong.flat_map(|other| other.errors.iter().cloned()));
+        return Err(problem);
+    }
+    let tasks: Vec<NewTask> = tasks.into_iter().filter_map(Result::ok).collect();
+    match api.engine.submit_atomic(tasks).await {
+        Ok(submitted) => {
+            let results = submitted.into_iter().map(Into::into).collect();
+            Ok((StatusCode::CREATED, Json(BatchAnswer { results })).into_response())
+        }
+        Err((index, rejection)) => {
+            let mut problem = Problem::from(rejection);
+            if problem.status < 500 {
+                let (code, detail) = (problem.code.to_owned(), problem.detail.clone());
+                let pointer = format!("/tasks/{index}");
+                problem.errors = vec![Field { pointer, code, detail }];
+            }
+            Err(problem)
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The OpenAPI document and its page: valid, complete, and true.
+
+use super::server::Server;
+use serde_json::{Value as Json, json};
+use std::collections::BTreeSet;
+
+/// Every route of the API; a new one is added here and in docs/http-api.md.
+const ROUTES: &[&str] = &[
+    "get /healthz",
+    "get /metrics",
+    "get /readyz",
+    "get /v1/events",
+    "get /v1/nodes",
+    "get /v1/sessions",
+    "post /v1/sessions",
+    "delete /v1/sessions/{id}",
+    "get /v1/sessions/{id}",
+    "post /v1/sessions/{id}/claim",
+    "post /v1/sessions/{id}/finish",
+    "post /v1/sessions/{id}/heartbeat",
+    "get /v1/sessions/{id}/stream",
+    "get /v1/status",
+    "get /v1/tasks",
+    "post /v1/tasks",
+    "post /v1/tasks/batch",
+    "get /v1/tasks/{id}",
+    "post /v1/tasks/{id}/cancel",
+    "post /v1/tasks/{id}/checkpoint",
+    "post /v1/tasks/{id}/complete",
+    "post /v1/tasks/{id}/fail",
+    "get /v1/tasks/{id}/failures",
+    "post /v1/tasks/{id}/heartbeat",
+    "get /v1/tasks/{id}/history",
+    "post /v1/tasks/{id}/release",
+    "post /v1/tasks/{id}/start",
+    "get /v1/tasks/{id}/wait",
+    "get /v1/version",
+];
+
+fn operations(document: &Json) -> Vec<(String, &Json)> {
+    let paths = document["paths"].as_object().unwrap();
+    let methods = |(path, item): (&String, &'_ Json)| -> Vec<String> {
+        item.as_object().unwrap().keys().map(|method| format!("{method} {path}")).collect()
+    };
+    let names = paths.iter().flat_map(methods);
+    names
+        .map(|name| {
+            let (method, path) = name.split_once(' ').unwrap();
+            let operation = &document["paths"][path][method];
+            (name.clone(), operation)
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn the_document_is_openapi_3_1_and_lists_every_route() {
+    let server = Server::on_sqlite().await;
+    let document = server.get("/openapi.json").await.expect(200);
+    assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
+    assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
+    let listed: BTreeSet<String> =
+        operations(&document).into_iter().map(|(name, _)| name).collect();
+    let expected: BTreeSet<String> = ROUTES.iter().map(|route| (*route).to_owned()).collect();
+    assert_eq!(listed, expected);
+    let mut ids = BTreeSet::new();
+    for (name, operation) in operations(&document) {
+        let id = operation["operationId"].as_str().expect("an operation has an id");
+        assert!(ids.insert(id.to_owned()), "{id} names two operations");
+        assert!(operation["summary"].is_string(), "{name} says what it does");
+        let responses = operation["responses"].as_object().unwrap();
+        assert!(responses.keys().any(|status| status.starts_with('2')), "{name}");
+        for (status, response) in responses.iter().filter(|(status, _)| !status.starts_with('2')) {
+            let content = &response["content"]["application/problem+json"]["schema"]["$ref"];
+            assert_eq!(content, "#/components/schemas/Problem", "{name} {status}");
+        }
+    }
+    references_lead_somewhere(&document, &document);
+}
+
+fn references_lead_somewhere(value: &Json, document: &Json) {
+    if let Some(reference) = value.get("$ref").and_then(Json::as_str) {
+        let pointer = reference.strip_prefix('#').expect("a reference into the document");
+        assert!(document.pointer(pointer).is_some(), "{reference} leads nowhere");
+    }
+    match value {
+        Json::Object(fields) => {
+            fields.values().for_each(|field| references_lead_somewhere(field, document));
+        }
+        Json::Array(items) => {
+            items.iter().for_each(|item| references_lead_somewhere(item, document));
+        }
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn the_documents_view_of_a_new_task_has_the_fields_that_a_submit_takes() {
+    let server = Server::on_sqlite().await;
+    let document = server.get("/openapi.json").await.expect(200);
+    let listed = document["components"]["schemas"]["NewTask"]["properties"].as_object().unwrap();
+    let taken = windlass::domain::request::SubmitRequest::default();
+    let taken = serde_json::to_value(taken).unwrap();
+    let names = |fields: &serde_json::Map<String, Json>| -> BTreeSet<String> {
+        fields.keys().cloned().collect()
+    };
+    assert_eq!(names(listed), names(taken.as_object().unwrap()));
+}
+
+#[tokio::test]
+async fn the_page_shows_the_document_and_loads_nothing_from_elsewhere() {
+    let server = Server::on_sqlite().await;
+    let page = server.get("/docs").await;
+    assert_eq!(page.status, 200);
+    assert!(page.header("content-type").unwrap().starts_with("text/html"));
+    assert!(page.text.contains("/openapi.json"));
+    assert!(!page.text.contains("http://") && !page.text.contains("https://"));
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"));
+}
+
+#[tokio::test]
+async fn every_type_of_a_problem_leads_to_a_page() {
+    let server = Server::on_sqlite().await;
+    let problem = server.get("/v1/tasks/x").await.refused(400, "invalid_id");
+    assert_eq!(problem["type"], json!("/docs#invalid_id"));
+}
+
+/// The repository's own page about the API.
+const PAGE: &str = include_str!("../../../../../docs/http-api.md");
+
+#[test]
+fn the_page_in_the_repository_names_every_route() {
+    let missing: Vec<&str> = ROUTES
+        .iter()
+        .copied()
+        .filter(|route| {
+            let (method, path) = route.split_once(' ').unwrap();
+            !PAGE.contains(&format!("{} {path}`", method.to_uppercase()))
+        })
+        .collect();
+    assert_eq!(missing, [] as [&str; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_page_in_the_repository_names_every_field() {
+    let server = Server::on_sqlite().await;
+    let document = server.get("/openapi.json").await.expect(200);
+    let mut missing = Vec::new();
+    for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+        for field in schema["properties"].as_object().into_iter().flatten().map(|(name, _)| name) {
+            let words = PAGE.split(|c: char| !c.is_alphanumeric() && c != '_');
+            if !words.into_iter().any(|word| word == field) {
+                missing.push(format!("{name}.{field}"));
+            }
+        }
+    }
+    assert_eq!(missing, [] as [&str; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_examples_of_the_page_in_the_repository_run() {
+    let server = Server::on_sqlite().await;
+    let mut script = "set -eu -o pipefail\n".to_owned();
+    for block in PAGE.split("```sh\n").skip(1) {
+        script.push_str(block.split("```").next().unwrap());
+    }
+    let script = script.replace("http://127.0.0.1:7070", &server.url(""));
+    let folder = tempfile::tempdir().unwrap();
+    let ran = tokio::task::spawn_blocking(move || {
+        let mut shell = std::process::Command::new("bash");
+        shell.args(["-x", "-c", &script]).current_dir(folder.path()).output().unwrap()
+    });
+    let ran = ran.await.unwrap();
+    let told = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(ran.status.success(), "{told}");
+    let page = server.get("/v1/tasks?queue=docs&status=completed").await.expect(200);
+    assert_eq!(page["items"][0]["result"], json!({ "sent": true }), "{told}");
+}

@@ -1,0 +1,140 @@
+//! The log of all transitions as server-sent events.
+
+use super::server::{Server, text};
+use super::sse::{Event, Events};
+use reqwest::Method;
+use serde_json::json;
+use std::collections::HashSet;
+
+super::facts!(
+    every_transition_is_told_in_order_with_an_id,
+    filters_show_what_fits_and_nothing_else,
+    a_reader_resumes_after_the_last_event_by_header_or_parameter,
+    the_log_can_be_read_from_the_beginning,
+    resuming_again_and_again_under_load_loses_and_repeats_nothing,
+    a_place_that_is_none_is_refused,
+);
+
+async fn finished(server: &Server, session: &str) -> String {
+    let id = server.submit("q").await;
+    let (_, lease) = server.claim(session).await;
+    let body = json!({ "lease_id": lease, "result": 1 });
+    server.post(&format!("/v1/tasks/{id}/complete"), body).await.expect(200);
+    id
+}
+
+async fn resumed(server: &Server, after: &str) -> Events {
+    Events::of(server.request(Method::GET, "/v1/events").header("Last-Event-ID", after)).await
+}
+
+async fn every_transition_is_told_in_order_with_an_id(server: Server) {
+    let session = server.worker("q", 1).await;
+    let mut events = server.events("/v1/events").await;
+    let id = finished(&server, &session).await;
+    let mut seen = Vec::new();
+    for name in ["submit", "claim", "complete"] {
+        let event = events.expect(name).await;
+        assert_eq!(event.data["task_id"], id.as_str());
+        assert_eq!(event.data["event"], name);
+        assert!(event.data.get("lease_id").is_none(), "a read shows no lease");
+        seen.push(event.id.expect("every event has an id"));
+    }
+    assert_eq!(seen.iter().collect::<HashSet<_>>().len(), 3);
+    let page = server.get(&format!("/v1/tasks/{id}/history")).await.expect(200);
+    assert_eq!(page["items"].as_array().unwrap().len(), 3);
+}
+
+async fn filters_show_what_fits_and_nothing_else(server: Server) {
+    let session = server.worker("q", 1).await;
+    let mut complete = server.events("/v1/events?event=complete,fail").await;
+    let mut ended = server.events("/v1/events?to_status=completed").await;
+    let first = finished(&server, &session).await;
+    let mut one = server.events(&format!("/v1/events?task_id={first}&after=beginning")).await;
+    let second = finished(&server, &session).await;
+    for events in [&mut complete, &mut ended] {
+        for id in [&first, &second] {
+            assert_eq!(events.expect("complete").await.data["task_id"], id.as_str());
+        }
+    }
+    for name in ["submit", "claim", "complete"] {
+        assert_eq!(one.expect(name).await.data["task_id"], first.as_str());
+    }
+    assert!(one.is_silent(std::time::Duration::from_millis(300)).await);
+}
+
+async fn a_reader_resumes_after_the_last_event_by_header_or_parameter(server: Server) {
+    let mut events = server.events("/v1/events").await;
+    server.submit("q").await;
+    let last = events.expect("submit").await.id.unwrap();
+    drop(events);
+    let missed = server.submit("q").await;
+    let mut resumed = resumed(&server, &last).await;
+    assert_eq!(resumed.expect("submit").await.data["task_id"], missed.as_str());
+    let mut resumed = server.events(&format!("/v1/events?after={last}")).await;
+    assert_eq!(resumed.expect("submit").await.data["task_id"], missed.as_str());
+    let next = server.submit("q").await;
+    assert_eq!(resumed.expect("submit").await.data["task_id"], next.as_str());
+}
+
+async fn the_log_can_be_read_from_the_beginning(server: Server) {
+    let first = server.submit("q").await;
+    let mut events = server.events("/v1/events?after=beginning").await;
+    assert_eq!(events.expect("submit").await.data["task_id"], first.as_str());
+    let second = server.submit("q").await;
+    assert_eq!(events.expect("submit").await.data["task_id"], second.as_str());
+}
+
+async fn resuming_again_and_again_under_load_loses_and_repeats_nothing(server: Server) {
+    const WRITERS: usize = 8;
+    const EACH: usize = 60;
+    let mut events = server.events("/v1/events?after=beginning").await;
+    let load = futures_util::future::join_all((0..WRITERS).map(|_| async {
+        let mut made = Vec::new();
+        for _ in 0..EACH / 3 {
+            let tasks = vec![json!({ "queue": "q" }); 3];
+            let answer = server.post("/v1/tasks/batch", json!({ "tasks": tasks })).await;
+            let results = answer.expect(201)["results"].clone();
+            made.extend(results.as_array().unwrap().iter().map(|result| text(&result["id"])));
+        }
+        made
+    }));
+    let reading = async {
+        let mut seen: Vec<Event> = Vec::new();
+        while seen.len() < WRITERS * EACH {
+            let event = events.expect("submit").await;
+            let last = event.id.clone().unwrap();
+            seen.push(event);
+            if seen.len() % 37 == 0 {
+                events = resumed(&server, &last).await;
+            }
+        }
+        assert!(events.is_silent(std::time::Duration::from_millis(300)).await, "too much");
+        seen
+    };
+    let (made, seen) = tokio::join!(load, reading);
+    let made: HashSet<String> = made.into_iter().flatten().collect();
+    let told: Vec<String> = seen.iter().map(|event| text(&event.data["task_id"])).collect();
+    assert_eq!(told.len(), told.iter().collect::<HashSet<_>>().len(), "nothing is told twice");
+    assert_eq!(told.into_iter().collect::<HashSet<_>>(), made);
+    // A second reader sees the same, in the same order.
+    let mut again = server.events("/v1/events?after=beginning").await;
+    for event in &seen {
+        assert_eq!(again.next().await.as_ref(), Some(event));
+    }
+}
+
+async fn a_place_that_is_none_is_refused(server: Server) {
+    for wrong in ["x", "1", "1-", "-1-1", "1--1", "99999999999999999999-1", "1-1-1"] {
+        let reply = server.get(&format!("/v1/events?after={wrong}")).await;
+        reply.refused(400, "invalid_cursor");
+        let request = server.request(Method::GET, "/v1/events").header("Last-Event-ID", wrong);
+        server.send(request).await.refused(400, "invalid_cursor");
+    }
+    for (query, pointer) in
+        [("event=nothing", "/event"), ("to_status=done", "/to_status"), ("task_id=7", "/task_id")]
+    {
+        let reply = server.get(&format!("/v1/events?{query}")).await;
+        let problem = reply.refused(422, "validation_failed");
+        assert_eq!(problem["errors"][0]["pointer"], pointer);
+    }
+}

@@ -1,0 +1,39 @@
+//! The HTTP API against the real binary: facts that hold on SQLite and on PostgreSQL.
+
+mod bad_body;
+mod bad_input;
+mod batch;
+#[allow(dead_code)] // The store's tests use the rest.
+#[path = "../../../../store/tests/it/cluster.rs"]
+mod cluster;
+mod document;
+mod event;
+mod list;
+mod node;
+mod server;
+mod service;
+mod session;
+mod sse;
+mod stream;
+mod task;
+mod wire;
+mod work;
+
+/// Turns each fact into two tests: it is written once and holds on both databases.
+macro_rules! facts {
+    ($($(#[$meta:meta])* $fact:ident),+ $(,)?) => {
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $fact() {
+                super::$fact($crate::http::server::Server::on_sqlite().await).await;
+            })+
+        }
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $fact() {
+                super::$fact($crate::http::server::Server::on_postgres().await).await;
+            })+
+        }
+    };
+}
+use facts;

@@ -1,0 +1,1 @@
+SELECT coalesce(windlass_log_is_ahead(), FALSE)

@@ -1,0 +1,2 @@
+-- There are no transaction numbers.
+SELECT NULL

@@ -1,0 +1,2 @@
+-- For PostgreSQL.
+SELECT 1
