@@ -31,7 +31,8 @@ pub struct Field {
 pub struct Problem {
     /// A page about the code.
     #[serde(rename = "type")]
-    pub kind: String,
+    #[schema(value_type = String)]
+    pub kind: Box<str>,
     /// The code in words.
     pub title: &'static str,
     /// The HTTP status.
@@ -44,17 +45,18 @@ pub struct Problem {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<Field>,
     /// The request, as the server's log names it.
-    pub request_id: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub request_id: Option<Box<str>>,
     /// When to try again.
     #[serde(skip)]
-    pub retry_after_s: Option<u32>,
+    pub retry_after_s: Option<u8>,
 }
 
 impl Problem {
     /// A problem with its status.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Problem {
         Problem {
-            kind: format!("/docs#{code}"),
+            kind: format!("/docs#{code}").into(),
             title: title(code),
             status: status.as_u16(),
             code,
@@ -66,7 +68,7 @@ impl Problem {
     }
 
     /// The same, with a time after which it is worth another try.
-    pub fn retry_after(self, seconds: u32) -> Problem {
+    pub fn retry_after(self, seconds: u8) -> Problem {
         Problem { retry_after_s: Some(seconds), ..self }
     }
 
@@ -79,7 +81,7 @@ impl Problem {
     /// Puts the request's id into an answer that is a problem; gives the problem's code.
     pub fn name_request(response: &mut Response, id: &str) -> Option<&'static str> {
         let mut problem = response.extensions_mut().remove::<Problem>()?;
-        problem.request_id = Some(id.to_owned());
+        problem.request_id = Some(id.into());
         let code = problem.code;
         *response.body_mut() = serde_json::to_vec(&problem).unwrap_or_default().into();
         Some(code)
@@ -241,7 +243,7 @@ impl IntoResponse for Problem {
         let problem = HeaderValue::from_static("application/problem+json");
         headers.insert(header::CONTENT_TYPE, problem);
         if let Some(seconds) = self.retry_after_s {
-            headers.insert(header::RETRY_AFTER, seconds.into());
+            headers.insert(header::RETRY_AFTER, u16::from(seconds).into());
         }
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -19,8 +19,8 @@ use windlass::domain::validate::MAX_BATCH_BYTES;
 
 /// The largest body: a batch with the JSON around it.
 pub const MAX_BODY_BYTES: usize = MAX_BATCH_BYTES + 1024 * 1024;
-/// How much of a body that is too large is read and thrown away: a client that is still sending when
-/// the connection closes would never see the answer.
+/// How much of a body that is too large is read and thrown away: a client that is still sending
+/// when the connection closes would never see the answer.
 const MOST_DISCARDED_BYTES: usize = 4 * MAX_BODY_BYTES;
 /// How long a body may take as a whole.
 const BODY_LIMIT: Duration = Duration::from_secs(30);
@@ -108,8 +108,8 @@ pub fn typed<T: DeserializeOwned>(value: serde_json::Value) -> Result<T> {
     serde_path_to_error::deserialize(value).map_err(misfit)
 }
 
-/// What has named fields must be an object. serde would take a list as well, by position: `[]` for a
-/// call whose fields may all be left out.
+/// What has named fields must be an object. serde would take a list as well, by position: `[]` for
+/// a call whose fields may all be left out.
 fn objects(value: &serde_json::Value, at: &str) -> Result<()> {
     use serde_json::Value;
     let Value::Object(fields) = value else {

@@ -316,7 +316,7 @@ impl Idle for Dispatcher {
         }
         drop(state);
         let (tasks, claim) = (self.tasks.clone(), claim.clone());
-        let given = Box::new(Handover { tasks, claim, assignments });
-        let _ = woken.send(Woken::Given(given));
+        let handover = Handover { tasks, claim, assignments };
+        let _ = woken.send(Woken::Given(Box::new(handover)));
     }
 }

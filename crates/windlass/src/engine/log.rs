@@ -32,8 +32,17 @@ pub struct Entry {
     pub history: History,
 }
 
+/// What the tail tells those who follow.
+#[derive(Clone)]
+enum Told {
+    Entry(Arc<Entry>),
+    /// The tail begins anew. What was committed before that, it will not tell: a follower that had
+    /// read the database a moment earlier would miss it.
+    Begins,
+}
+
 pub(super) struct Log {
-    entries: broadcast::Sender<Arc<Entry>>,
+    entries: broadcast::Sender<Told>,
     followers: Arc<AtomicUsize>,
     look: Arc<Notify>,
 }
@@ -69,7 +78,7 @@ pub enum Lost {
 /// A reader of the log.
 pub struct Follower {
     engine: Engine,
-    entries: broadcast::Receiver<Arc<Entry>>,
+    entries: broadcast::Receiver<Told>,
     /// Read from the database and not given yet.
     page: VecDeque<Arc<Entry>>,
     at: Position,
@@ -113,11 +122,12 @@ impl Follower {
                 }
             };
             match received {
-                Ok(entry) if entry.position > self.at => {
+                Ok(Told::Entry(entry)) if entry.position > self.at => {
                     self.at = entry.position;
                     return Ok(entry);
                 }
-                Ok(_) => {}
+                Ok(Told::Entry(_)) => {}
+                Ok(Told::Begins) => self.caught_up = false,
                 Err(broadcast::error::RecvError::Lagged(_)) => self.caught_up = false,
                 Err(broadcast::error::RecvError::Closed) => return Err(Lost::ShuttingDown),
             }
@@ -200,6 +210,8 @@ impl Tail {
             None => match inner.tasks.head().await {
                 Ok(head) => {
                     self.at = Some(head);
+                    let _ = inner.log.entries.send(Told::Begins);
+                    inner.waiters.wake_all();
                     inner.tasks.tail(head, PAGE).await
                 }
                 Err(error) => Err(error),
@@ -222,7 +234,7 @@ impl Tail {
             let entry = entry(read);
             self.at = Some(entry.position);
             inner.happened(&entry);
-            let _ = inner.log.entries.send(entry);
+            let _ = inner.log.entries.send(Told::Entry(entry));
         }
         if full { Duration::ZERO } else { PAUSE }
     }

@@ -1,9 +1,11 @@
 //! Waiting for a task's end.
 //!
 //! Invariant: a waiter subscribes before it reads the task, so that an end between the two is not
-//! missed; it is woken by this node's own finishes at once and by the log for all others.
+//! missed; it is woken by this node's own finishes at once and by the log for all others. When the
+//! tail of the log begins, all look again: it does not tell what was committed before.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -43,7 +45,9 @@ type ByTask = HashMap<TaskId, Vec<(u64, oneshot::Sender<()>)>>;
 #[derive(Default)]
 pub(super) struct Waiters {
     by_task: Mutex<ByTask>,
-    next: std::sync::atomic::AtomicU64,
+    next: AtomicU64,
+    /// Waits that go on, also while one of them looks again.
+    open: AtomicUsize,
 }
 
 impl Waiters {
@@ -52,11 +56,16 @@ impl Waiters {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.lock().values().map(Vec::len).sum()
+        self.open.load(Ordering::SeqCst)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+        self.len() == 0
+    }
+
+    fn begin(&self) -> Open<'_> {
+        self.open.fetch_add(1, Ordering::SeqCst);
+        Open(self)
     }
 
     /// A task has ended.
@@ -66,11 +75,27 @@ impl Waiters {
         }
     }
 
+    /// Any task may have ended.
+    pub(super) fn wake_all(&self) {
+        for (_, waiter) in self.lock().drain().flat_map(|(_, waiters)| waiters) {
+            let _ = waiter.send(());
+        }
+    }
+
     fn subscribe(&self, task: TaskId) -> (Subscription<'_>, oneshot::Receiver<()>) {
         let (sender, receiver) = oneshot::channel();
-        let id = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.lock().entry(task).or_default().push((id, sender));
         (Subscription { waiters: self, task, id }, receiver)
+    }
+}
+
+/// One wait, from its call to its answer.
+struct Open<'a>(&'a Waiters);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -97,20 +122,24 @@ impl Engine {
     /// Waits until the task has ended, at most for `timeout`.
     pub async fn wait_for(&self, task: TaskId, timeout: Duration) -> Result<Waited> {
         let until = tokio::time::Instant::now() + timeout;
-        let (subscription, ended) = self.inner.waiters.subscribe(task);
-        self.inner.log.needed();
-        let found = self.look_at(task).await?;
-        if found.done || timeout.is_zero() {
-            return Ok(found);
-        }
+        let _open = self.inner.waiters.begin();
         let mut phase = self.inner.phase.subscribe();
-        tokio::select! {
-            _ = ended => {}
-            () = tokio::time::sleep_until(until) => {}
-            _ = phase.wait_for(|phase| *phase != super::Phase::Running) => {}
+        loop {
+            let (subscription, woken) = self.inner.waiters.subscribe(task);
+            self.inner.log.needed();
+            let found = self.look_at(task).await?;
+            if found.done || timeout.is_zero() {
+                return Ok(found);
+            }
+            tokio::select! {
+                // It has ended, or it may have: look again.
+                _ = woken => continue,
+                () = tokio::time::sleep_until(until) => {}
+                _ = phase.wait_for(|phase| *phase != super::Phase::Running) => {}
+            }
+            drop(subscription);
+            return self.look_at(task).await;
         }
-        drop(subscription);
-        self.look_at(task).await
     }
 
     async fn look_at(&self, id: TaskId) -> Result<Waited> {

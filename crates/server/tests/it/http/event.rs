@@ -104,7 +104,7 @@ async fn resuming_again_and_again_under_load_loses_and_repeats_nothing(server: S
             let event = events.expect("submit").await;
             let last = event.id.clone().unwrap();
             seen.push(event);
-            if seen.len() % 37 == 0 {
+            if seen.len().is_multiple_of(37) {
                 events = resumed(&server, &last).await;
             }
         }

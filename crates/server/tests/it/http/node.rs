@@ -99,5 +99,5 @@ async fn nodes_know_each_other_and_a_stopped_one_is_gone() {
     assert_eq!(count().await, 2);
     let stopped = tokio::task::spawn_blocking(move || b.stop()).await.unwrap();
     assert!(stopped.success());
-    assert_eq!(count().await, 1);
+    eventually("the stopped node is gone", || async { count().await == 1 }).await;
 }
