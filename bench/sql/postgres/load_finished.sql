@@ -22,7 +22,8 @@ WITH made AS (
 )
 INSERT INTO task_history (xid, task_id, change_id, from_status, to_status, event, actor, lease_id,
     at)
-SELECT windlass_xid(), id, gen_random_uuid(), step.f::task_status, step.s::task_status, step.e::task_event,
+SELECT windlass_xid(), id, gen_random_uuid(), step.f::task_status, step.s::task_status,
+    step.e::task_event,
     'bench', gen_random_uuid(), t
 FROM made, (VALUES (NULL, 'pending', 'submit'), ('pending', 'running', 'claim'),
     ('running', 'completed', 'complete')) AS step (f, s, e)

@@ -101,7 +101,9 @@ impl Connector {
     /// Finds out whether a transaction pooler is in between, unless the URL says it.
     pub async fn find_pooler(&self) -> Result<()> {
         if self.pooled.get().is_none() {
-            let found = pooler::detect(self).await?;
+            let limit = self.options.connect_timeout * 2 + pooler::FAREWELL_LIMIT;
+            let silent = || Error::Unavailable(format!("no answer within {limit:?}"));
+            let found = timeout(limit, pooler::detect(self)).await.map_err(|_| silent())??;
             self.pooled.get_or_init(|| found);
         }
         Ok(())

@@ -20,7 +20,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 /// How long a plain server may take to end the process of a connection that we closed.
-const FAREWELL_LIMIT: Duration = Duration::from_secs(3);
+pub(super) const FAREWELL_LIMIT: Duration = Duration::from_secs(3);
 const FAREWELL_PAUSE: Duration = Duration::from_millis(5);
 
 /// Every enum that a statement may return, as columns of a row of NULLs.
