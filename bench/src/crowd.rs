@@ -6,7 +6,7 @@ use crate::place::Place;
 use crate::server::Server;
 use crate::table::{Table, met};
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -47,11 +47,15 @@ pub async fn run(engine: &Engine, sizes: &Sizes) -> Result<()> {
         let path = format!("/v1/tasks/{task}/wait?timeout_ms=300000");
         open.push(get(&server, &path, false).await?);
     }
+    let until = Instant::now() + Duration::from_secs(120);
     loop {
         let status: Value =
             http.get(format!("{}/v1/status", server.url)).send().await?.json().await?;
         if status["open_waits"] == waits && status["idle_workers"] == sessions {
             break;
+        }
+        if Instant::now() > until {
+            return Err(format!("the crowd did not come together: {status}").into());
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
@@ -81,7 +85,7 @@ pub async fn run(engine: &Engine, sizes: &Sizes) -> Result<()> {
 /// A request whose answer is not awaited, on a connection of its own.
 async fn get(server: &Server, path: &str, answered: bool) -> Result<TcpStream> {
     let mut stream = TcpStream::connect(server.address()).await?;
-    let head = format!("GET {path} HTTP/1.1\r\nhost: bench\r\n\r\n");
+    let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
     stream.write_all(head.as_bytes()).await?;
     if answered {
         // The head of the answer: the stream is open.

@@ -148,9 +148,9 @@ impl Sessions {
         Ok((sessions, next))
     }
 
-    /// Renews sessions; returns those that are still open. On the lane of heartbeats, so that a
-    /// flood of submits cannot make workers look dead.
-    pub async fn renew(&self, ids: Vec<SessionId>) -> Result<Vec<SessionId>> {
+    /// Renews sessions; returns those that are still open, each with the epoch of its current
+    /// stream. On the lane of heartbeats, so that a flood of submits cannot make workers look dead.
+    pub async fn renew(&self, ids: Vec<SessionId>) -> Result<Vec<(SessionId, i64)>> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
@@ -159,7 +159,7 @@ impl Sessions {
             let now = tx.now()?;
             let params = vec![Value::UuidList(ids.clone()), now.plus_ms(TTL_MS).into(), now.into()];
             let rows = tx.run(Call::one(&RENEW, params))?;
-            rows.iter().map(|row| Ok(SessionId(row.uuid(0)?))).collect()
+            rows.iter().map(|row| Ok((SessionId(row.uuid(0)?), row.int(1)?))).collect()
         };
         self.store.run(Lane::Heartbeat, "session_renew", body).await
     }

@@ -81,7 +81,7 @@ async fn beat(
     let item = Beat {
         task,
         lease: request.lease_id,
-        lease_ms: None,
+        lease_ms: api.engine.lease_ms_of(task).await?,
         checkpoint: request.checkpoint.as_ref().map(validate::checkpoint).transpose()?,
         progress: request.progress.as_ref().map(validate::progress).transpose()?,
         actor: caller.actor,

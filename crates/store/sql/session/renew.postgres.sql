@@ -1,4 +1,4 @@
 -- Sessions that are alive. One that was closed or swept stays closed: its worker registers again.
 UPDATE session SET expires_at = $2, updated_at = $3
 WHERE id = ANY ($1) AND closed_at IS NULL
-RETURNING id
+RETURNING id, stream_epoch

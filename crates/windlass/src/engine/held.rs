@@ -83,6 +83,14 @@ impl Held {
         }
     }
 
+    /// The session's current stream has this epoch: an older one that is still here ends.
+    pub(super) fn close_older(&self, session: SessionId, epoch: i64) {
+        let mut state = self.lock();
+        if state.streams.get(&session).is_some_and(|stream| stream.epoch < epoch) {
+            state.close(session);
+        }
+    }
+
     /// Tasks went out on a stream.
     pub(super) fn add(&self, session: SessionId, tasks: impl IntoIterator<Item = TaskId>) {
         let mut state = self.lock();

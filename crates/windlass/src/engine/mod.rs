@@ -194,6 +194,10 @@ impl Engine {
         let every = Duration::from_millis(windlass_store::node::TTL_MS as u64 / 3);
         self.spawn_every("announce", every, |inner| async move {
             let engine = Engine { inner };
+            // A node that leaves must not put itself on the list again.
+            if engine.phase() != Phase::Running {
+                return;
+            }
             if let Err(error) = engine.announce().await {
                 tracing::warn!(%error, "this node could not announce itself");
             }

@@ -116,7 +116,10 @@ pub(super) fn renewals(sessions: Sessions, bounds: Bounds) -> Group<SessionId, b
             let sessions = sessions.clone();
             async move {
                 match sessions.renew(ids.clone()).await {
-                    Ok(open) => ids.iter().map(|id| Ok(open.contains(id))).collect(),
+                    Ok(open) => {
+                        let is_open = |id| open.iter().any(|(open, _)| open == id);
+                        ids.iter().map(|id| Ok(is_open(id))).collect()
+                    }
                     Err(error) => ids.iter().map(|_| Err(error.clone().into())).collect(),
                 }
             }
@@ -254,6 +257,15 @@ impl Engine {
             // Closed, or unknown: the row says which.
             Some(Ok(false)) | None => self.open_session(id).await.map(drop),
         }
+    }
+
+    /// The length of the leases of whoever holds this task, if it asked for one of its own.
+    pub async fn lease_ms_of(&self, task: TaskId) -> Result<Option<i64>> {
+        let held = self.inner.tasks.show(task).await?;
+        let holder = held.and_then(|task| task.claimed_by).and_then(|id| id.parse().ok());
+        let Some(holder) = holder else { return Ok(None) };
+        let session = self.inner.sessions.show(holder).await?;
+        Ok(session.and_then(|session| session.lease_ms))
     }
 
     /// Renews a session and the leases that are named.

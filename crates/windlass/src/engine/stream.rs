@@ -164,11 +164,21 @@ impl Engine {
         }
     }
 
-    /// The sessions whose streams are here are alive.
+    /// The sessions whose streams are here are alive. One that has opened a stream on another node,
+    /// or was closed, gets nothing through this one any more.
     pub(super) async fn renew_streams(&self) {
         let sessions = self.inner.held.sessions();
-        if let Err(error) = self.inner.sessions.renew(sessions).await {
-            tracing::warn!(%error, "the sessions of this node's streams were not renewed");
+        match self.inner.sessions.renew(sessions.clone()).await {
+            Ok(open) => {
+                for session in sessions {
+                    let current = open.iter().find(|(id, _)| *id == session);
+                    let epoch = current.map_or(i64::MAX, |(_, epoch)| *epoch);
+                    self.inner.held.close_older(session, epoch);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the sessions of this node's streams were not renewed");
+            }
         }
     }
 }

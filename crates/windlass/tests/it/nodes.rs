@@ -85,3 +85,21 @@ async fn knows(dialect: Dialect) {
     other.shutdown(Duration::ZERO).await;
     assert_eq!(world.engine.nodes().list().await.unwrap().len(), 1);
 }
+
+#[test]
+fn a_stream_on_another_node_ends_the_older_one() {
+    run(moves, Dialect::Postgres);
+}
+
+async fn moves(dialect: Dialect) {
+    let world = World::with(dialect, without_polling()).await;
+    let other = world.another(without_polling()).await;
+    let session = register(&world.engine, "q", 1, 60_000).await;
+    let mut older = world.engine.open_stream(session).await.unwrap();
+    let mut newer = other.open_stream(session).await.unwrap();
+    // Noticed with the next renewal.
+    assert_eq!(tokio::time::timeout(PATIENCE, older.next()).await.unwrap(), None);
+    let id = submit(&other, "q", |_| {}).await;
+    let Some(StreamEvent::Assign(assignment)) = newer.next().await else { panic!("no task") };
+    assert_eq!(assignment.task.id, id);
+}
