@@ -15,16 +15,26 @@ pub mod migration;
 pub mod node;
 pub mod postgres;
 pub mod session;
+pub mod signal;
 pub mod sqlite;
 pub mod statement;
+pub mod step;
 pub mod store;
 pub mod task;
 pub mod tx;
 pub mod value;
+mod wait;
 
 /// Every statement of the store: tests prepare them all and look at their plans.
 #[doc(hidden)]
 pub fn statements() -> Vec<&'static statement::Statement> {
-    let rest = [migration::STATEMENTS, node::STATEMENTS, session::STATEMENTS];
+    let rest = [
+        migration::STATEMENTS,
+        node::STATEMENTS,
+        session::STATEMENTS,
+        signal::STATEMENTS,
+        step::STATEMENTS,
+        wait::STATEMENTS,
+    ];
     task::statements().chain(rest.into_iter().flatten().copied()).collect()
 }

@@ -40,8 +40,12 @@ macro_rules! migration {
 }
 
 /// Every migration, oldest first.
-pub static MIGRATIONS: &[Migration] =
-    &[migration!(1, "task", "0001_task"), migration!(2, "service", "0002_service")];
+pub static MIGRATIONS: &[Migration] = &[
+    migration!(1, "task", "0001_task"),
+    migration!(2, "service", "0002_service"),
+    migration!(3, "step", "0003_step"),
+    migration!(4, "wait", "0004_wait"),
+];
 
 impl Migration {
     fn up(&self, dialect: Dialect) -> &'static str {
