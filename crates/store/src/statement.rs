@@ -103,6 +103,7 @@ pub fn expand(text: &str, dialect: Dialect) -> String {
         ("{snapshot_columns}", SNAPSHOT_COLUMNS.to_owned()),
         ("{task_columns}", TASK_COLUMNS.to_owned()),
         ("{session_columns}", crate::session::COLUMNS.to_owned()),
+        ("{approval_columns}", crate::approval::COLUMNS.to_owned()),
     ] {
         out = out.replace(key, &value);
     }
