@@ -15,6 +15,7 @@ pub mod group;
 pub mod machine;
 pub mod migration;
 pub mod node;
+pub mod notice;
 pub mod postgres;
 pub mod session;
 pub mod sqlite;
@@ -27,7 +28,13 @@ pub mod value;
 /// Every statement of the store: tests prepare them all and look at their plans.
 #[doc(hidden)]
 pub fn statements() -> Vec<&'static statement::Statement> {
-    let rest = [audit::STATEMENTS, migration::STATEMENTS, node::STATEMENTS, session::STATEMENTS];
+    let rest = [
+        audit::STATEMENTS,
+        migration::STATEMENTS,
+        node::STATEMENTS,
+        notice::STATEMENTS,
+        session::STATEMENTS,
+    ];
     let rest = rest.into_iter().flatten().copied();
     task::statements().chain(approval::statements()).chain(rest).collect()
 }

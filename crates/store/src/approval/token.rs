@@ -84,16 +84,15 @@ pub(super) fn issue_for(
         .and_then(|()| require_other(&asked.requested_by, &issue.approver))
         // Else whoever asks could answer under another's name.
         .and_then(|()| require_other(&asked.requested_by, &issue.issued_by));
-    let detail = |code: Option<&str>| json!({ "approval": asked.id, "approver": issue.approver, "code": code });
+    let (approval, approver) = (asked.id, issue.approver.as_str());
     if let Err(refused) = may {
-        let told = detail(Some(refused.code()));
+        let told = json!({ "approval": approval, "approver": approver, "code": refused.code() });
         audit::write(tx, &issue.issued_by, "approval_token_refused", &told)?;
         return Ok(Err(refused.into()));
     }
     let id = issue.token.id();
     let expires_at = now.plus_ms(issue.expires_ms);
     let expires_at = asked.expires_at.map_or(expires_at, |end| end.min(expires_at));
-    let approver = issue.approver.as_str();
     if find(tx, id)?.is_none() {
         let params = vec![asked.id.0.into(), approver.into(), id.into(), now.into()];
         tx.run(Call::one(&REVOKE, params))?;
@@ -108,7 +107,8 @@ pub(super) fn issue_for(
             expires_at.into(),
         ];
         tx.run(Call::one(&ISSUE, params))?;
-        audit::write(tx, &issue.issued_by, "approval_token_issued", &detail(None))?;
+        let told = json!({ "approval": approval, "approver": approver });
+        audit::write(tx, &issue.issued_by, "approval_token_issued", &told)?;
     }
     Ok(Ok(Issued {
         approval: asked.clone(),

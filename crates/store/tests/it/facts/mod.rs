@@ -14,6 +14,7 @@ mod history;
 mod hold;
 mod ledger;
 mod list;
+mod notice;
 mod park;
 mod retention;
 mod submit;
