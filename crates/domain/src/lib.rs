@@ -2,6 +2,7 @@
 //!
 //! Invariant: no I/O, no clock, no randomness, no async. Time and chance are arguments.
 
+pub mod address;
 pub mod command;
 pub mod decide;
 pub mod diagram;
@@ -9,6 +10,7 @@ pub mod failure;
 pub mod id;
 pub mod json;
 pub mod limit;
+pub mod notice;
 pub mod order;
 pub mod profile;
 pub mod refusal;

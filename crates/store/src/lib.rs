@@ -13,6 +13,7 @@ pub mod group;
 pub mod machine;
 pub mod migration;
 pub mod node;
+pub mod notice;
 pub mod postgres;
 pub mod session;
 pub mod sqlite;
@@ -25,6 +26,6 @@ pub mod value;
 /// Every statement of the store: tests prepare them all and look at their plans.
 #[doc(hidden)]
 pub fn statements() -> Vec<&'static statement::Statement> {
-    let rest = [migration::STATEMENTS, node::STATEMENTS, session::STATEMENTS];
+    let rest = [migration::STATEMENTS, node::STATEMENTS, notice::STATEMENTS, session::STATEMENTS];
     task::statements().chain(rest.into_iter().flatten().copied()).collect()
 }

@@ -10,6 +10,7 @@ mod history;
 mod hold;
 mod ledger;
 mod list;
+mod notice;
 mod park;
 mod retention;
 mod submit;
