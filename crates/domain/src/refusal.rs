@@ -1,5 +1,6 @@
 //! A rule says no. Each refusal has a stable code and says what to do.
 
+use crate::approval::Refused;
 use crate::id::StepId;
 use crate::state::{Event, State};
 use crate::step::{StepEvent, StepState};
@@ -85,6 +86,9 @@ pub enum Refusal {
     /// The replay would do something that must not be done twice, or cannot be done.
     #[error("{0}")]
     Replay(#[from] crate::replay::Refused),
+    /// A voice does not count.
+    #[error(transparent)]
+    Approval(Refused),
     /// Fields are missing or out of bounds.
     #[error("the request is not valid: {}", fields(.0))]
     Invalid(Vec<FieldError>),
@@ -115,6 +119,7 @@ impl Refusal {
             Refusal::UnknownStep => "not_found",
             Refusal::TaskFinished { .. } => "task_finished",
             Refusal::Replay(refused) => refused.code(),
+            Refusal::Approval(refused) => refused.code(),
             Refusal::Invalid(_) => "validation_failed",
         }
     }

@@ -7,12 +7,15 @@
 //! error means committed and synced.
 //! Absent: no rules. They are in `windlass-domain`; here they are asked, stored and enforced.
 
+pub mod approval;
+pub mod audit;
 pub mod clock;
 pub mod error;
 pub mod group;
 pub mod machine;
 pub mod migration;
 pub mod node;
+pub mod notice;
 pub mod postgres;
 pub mod session;
 pub mod signal;
@@ -29,12 +32,15 @@ mod wait;
 #[doc(hidden)]
 pub fn statements() -> Vec<&'static statement::Statement> {
     let rest = [
+        audit::STATEMENTS,
         migration::STATEMENTS,
         node::STATEMENTS,
+        notice::STATEMENTS,
         session::STATEMENTS,
         signal::STATEMENTS,
         step::STATEMENTS,
         wait::STATEMENTS,
     ];
-    task::statements().chain(rest.into_iter().flatten().copied()).collect()
+    let rest = rest.into_iter().flatten().copied();
+    task::statements().chain(approval::statements()).chain(rest).collect()
 }

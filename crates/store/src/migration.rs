@@ -45,6 +45,8 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(2, "service", "0002_service"),
     migration!(3, "step", "0003_step"),
     migration!(4, "wait", "0004_wait"),
+    migration!(5, "trouble", "0005_trouble"),
+    migration!(6, "approval", "0006_approval"),
 ];
 
 impl Migration {

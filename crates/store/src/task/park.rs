@@ -71,7 +71,7 @@ impl Tasks {
     pub async fn signal(&self, new: NewSignal) -> Outcome<Signalled> {
         let seed = Uuid::now_v7();
         let (outcome, queued) = self.store.write("signal", move |tx| send(tx, &new, seed)).await?;
-        self.lower(queued);
+        self.stand_in_line(queued.into_iter().collect());
         outcome
     }
 
@@ -84,8 +84,9 @@ impl Tasks {
             let rows = wait::due(tx, now, limit)?;
             wake_all(tx, &rows, "wake_due", seed, |_, wait| Ok(timer_rang(wait.kind)))
         };
-        let swept = self.store.write("wake_due", body).await?;
-        Ok(self.settle_woken(swept))
+        let (report, queued) = self.store.write("wake_due", body).await?;
+        self.stand_in_line(queued);
+        Ok(report)
     }
 
     /// Wakes tasks that wait for one of these, if it has ended; `None` looks at all that wait.
@@ -105,20 +106,9 @@ impl Tasks {
                 Ok(task_ended(child, row.named(AFTER_WAIT)?, &result, &error))
             })
         };
-        let swept = self.store.write("wake_parents", body).await?;
-        Ok(self.settle_woken(swept))
-    }
-
-    fn settle_woken(&self, (report, queued): (SweepReport, Vec<Queued>)) -> SweepReport {
-        self.lower(queued);
-        report
-    }
-
-    /// Lets claims find what is back in line.
-    pub(super) fn lower(&self, queued: impl IntoIterator<Item = Queued>) {
-        for (queue, profile, order_key) in queued {
-            self.floor.lower_to(&queue, profile, order_key);
-        }
+        let (report, queued) = self.store.write("wake_parents", body).await?;
+        self.stand_in_line(queued);
+        Ok(report)
     }
 }
 
@@ -133,7 +123,7 @@ fn park(tx: &mut dyn Tx, item: &Park) -> Result<Outcome<Parked>> {
     }
     // The other task's end waits for this transaction, or was before it.
     let other = if let Until::Task(other) = item.until { Some(other) } else { None };
-    let mut locked = cold::load(tx, [Some(holder.task), other].into_iter().flatten())?;
+    let mut locked = cold::load_all(tx, [Some(holder.task), other].into_iter().flatten())?;
     let Some(task) = locked.remove(&holder.task) else {
         return Ok(Err(Refusal::UnknownTask.into()));
     };
@@ -155,7 +145,7 @@ fn park(tx: &mut dyn Tx, item: &Park) -> Result<Outcome<Parked>> {
         return Ok(Ok(Parked::Waiting(wait.step)));
     }
     if task.status == State::Claimed
-        && let Err(refusal) = cold::carry_out(tx, &mut task, &holder.start(), None)?
+        && let Err(refusal) = cold::decide_and_save(tx, &mut task, &holder.start(), None)?
     {
         return Ok(Err(refusal.into()));
     }
@@ -167,7 +157,7 @@ fn park(tx: &mut dyn Tx, item: &Park) -> Result<Outcome<Parked>> {
     {
         return Ok(Ok(Parked::Woken(id, step.result.unwrap_or_default())));
     }
-    save_checkpoint(tx, holder, item.checkpoint.as_deref())?;
+    save_checkpoint(tx, holder, &item.checkpoint)?;
     let now = tx.now()?;
     let wake_at = item.until.wake_at(item.timeout_ms, now);
     let came = already_there(tx, &task, &item.until, wake_at, now)?;
@@ -191,7 +181,7 @@ fn park(tx: &mut dyn Tx, item: &Park) -> Result<Outcome<Parked>> {
         return Ok(Ok(Parked::Woken(id, came)));
     }
     let metadata = parked(id, kind, wake_at);
-    if let Err(refusal) = cold::carry_out(tx, &mut task, &holder.wait(), Some(metadata))? {
+    if let Err(refusal) = cold::decide_and_save(tx, &mut task, &holder.wait(), Some(metadata))? {
         return Ok(Err(refusal.into()));
     }
     step::insert(tx, &new)?;
@@ -254,7 +244,7 @@ fn send(tx: &mut dyn Tx, new: &NewSignal, seed: Uuid) -> Result<Sent> {
     // The receiver's lock first: a wait that begins at this moment sees the signal, or is seen.
     let waits = match &new.target {
         Target::Task(task) => {
-            let Some((task, _)) = cold::load_one(tx, *task)? else {
+            let Some((task, _)) = cold::load(tx, *task)? else {
                 return refused(Refusal::UnknownTask);
             };
             if task.status.is_terminal() {
@@ -279,7 +269,7 @@ fn send(tx: &mut dyn Tx, new: &NewSignal, seed: Uuid) -> Result<Sent> {
     }
     let kept = Ok((Ok(Signalled { duplicate: false, woke: None }), None));
     let Some(waits) = waits else { return kept };
-    let Some((mut task, _)) = cold::load_one(tx, waits.task)? else { return kept };
+    let Some((mut task, _)) = cold::load(tx, waits.task)? else { return kept };
     if task.status != State::Waiting {
         return kept;
     }
@@ -305,7 +295,7 @@ fn wake(
     result: &Json,
     ask: &Ask,
 ) -> Result<bool> {
-    if cold::carry_out(tx, task, ask, Some(woken(wait.step, result)))?.is_err() {
+    if cold::decide_and_save(tx, task, ask, Some(woken(wait.step, result)))?.is_err() {
         return Ok(false);
     }
     wait::remove(tx, wait.task)?;

@@ -105,7 +105,7 @@ pub(crate) fn create(
     replay: &Replay,
     consent: Consent,
 ) -> Result<Outcome<Created>> {
-    let Some((origin, _)) = cold::load_one(tx, replay.origin)? else {
+    let Some((origin, _)) = cold::load(tx, replay.origin)? else {
         return Ok(Err(Refusal::UnknownTask.into()));
     };
     let steps = all_steps(tx, replay.origin)?;

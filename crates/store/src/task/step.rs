@@ -3,7 +3,7 @@
 
 use super::Tasks;
 use super::cold::{self, Ask};
-use super::hold::{save_progress, sorted};
+use super::hold::{keep_checkpoint, save_progress, sorted};
 use super::hot::{Hot, task_of};
 use crate::error::Result;
 use crate::group::{Bounds, Group, Outcome};
@@ -194,7 +194,7 @@ impl Tasks {
             resolve(tx, id, &resolution, wake)
         };
         let (outcome, queued) = self.store.write("step_resolve", body).await?;
-        self.lower(queued);
+        self.stand_in_line(queued.into_iter().collect());
         outcome
     }
 }
@@ -278,27 +278,22 @@ fn progress_values(item: &RecordStep) -> Vec<Value> {
 pub(super) fn save_checkpoint(
     tx: &mut dyn Tx,
     holder: &Holder,
-    checkpoint: Option<&str>,
+    checkpoint: &Option<String>,
 ) -> Result<()> {
-    let Some(checkpoint) = checkpoint else { return Ok(()) };
-    let now = Value::from(tx.fixed_now());
-    let Holder { task, lease, changes, .. } = holder;
-    let checkpoint = Value::Json(checkpoint.to_owned());
-    let told = vec![task.0.into(), lease.0.into(), checkpoint, Value::Null, changes[0].0.into()];
-    tx.run(save_progress(now, vec![told])).map(drop)
+    keep_checkpoint(tx, holder.task, holder.lease, checkpoint, holder.changes[0])
 }
 
 /// Why a step could not be recorded; or it is recorded now, because the task had to be started.
 fn record_again(tx: &mut dyn Tx, item: &RecordStep) -> Result<Outcome<Recorded>> {
     let holder = &item.holder;
-    let Some((mut task, _)) = cold::load_one(tx, holder.task)? else {
+    let Some((mut task, _)) = cold::load(tx, holder.task)? else {
         return Ok(Err(Refusal::UnknownTask.into()));
     };
     let earlier = step::find(tx, holder.task, item.id())?;
     let mine = earlier.as_ref().is_some_and(|step| step.lease_id == Some(holder.lease));
     if !mine {
         if task.status == State::Claimed
-            && let Err(refusal) = cold::carry_out(tx, &mut task, &holder.start(), None)?
+            && let Err(refusal) = cold::decide_and_save(tx, &mut task, &holder.start(), None)?
         {
             return Ok(Err(refusal.into()));
         }
@@ -332,13 +327,13 @@ fn record_again(tx: &mut dyn Tx, item: &RecordStep) -> Result<Outcome<Recorded>>
         now,
     };
     step::insert(tx, &new)?;
-    save_checkpoint(tx, holder, item.checkpoint.as_deref())?;
+    save_checkpoint(tx, holder, &item.checkpoint)?;
     Ok(Ok(Recorded { id: item.id(), earlier: None }))
 }
 
 fn begin(tx: &mut dyn Tx, item: &BeginStep) -> Result<Outcome<Begun>> {
     let holder = &item.holder;
-    let Some((mut task, _)) = cold::load_one(tx, holder.task)? else {
+    let Some((mut task, _)) = cold::load(tx, holder.task)? else {
         return Ok(Err(Refusal::UnknownTask.into()));
     };
     let id = item.step.key.id(holder.task);
@@ -349,7 +344,7 @@ fn begin(tx: &mut dyn Tx, item: &BeginStep) -> Result<Outcome<Begun>> {
         // The same call again, after it has parked the task.
         return Ok(Err(Refusal::InDoubt { step: id }.into()));
     }
-    if let Err(refusal) = cold::carry_out(tx, &mut task, &holder.start(), None)? {
+    if let Err(refusal) = cold::decide_and_save(tx, &mut task, &holder.start(), None)? {
         return Ok(Err(refusal.into()));
     }
     let snapshot = known.as_ref().map(Step::snapshot);
@@ -396,7 +391,7 @@ fn doubt(
 ) -> Result<crate::error::Rejection> {
     let now = tx.now()?;
     let metadata = parked(step.id, WaitKind::Person, None);
-    if let Err(refusal) = cold::carry_out(tx, &mut task, &holder.wait(), Some(metadata))? {
+    if let Err(refusal) = cold::decide_and_save(tx, &mut task, &holder.wait(), Some(metadata))? {
         return Ok(refusal.into());
     }
     let waits = Wait {
@@ -425,7 +420,7 @@ fn end_step(
     let Some(found) = step::intent(tx, id)? else {
         return Ok(Err(Refusal::UnknownStep.into()));
     };
-    let Some((task, _)) = cold::load_one(tx, found.task_id)? else {
+    let Some((task, _)) = cold::load(tx, found.task_id)? else {
         return Ok(Err(Refusal::UnknownTask.into()));
     };
     // Once more, under the task's lock.
@@ -454,7 +449,7 @@ fn end_step(
             step.status = StepState::Done;
             step.result = serde_json::from_str(result).ok();
             let holder = Holder::new(task.id, lease, actor);
-            save_checkpoint(tx, &holder, checkpoint.as_deref())?;
+            save_checkpoint(tx, &holder, checkpoint)?;
         }
         StepEnd::Fail { error, effect } => {
             step.status = StepState::Failed;
@@ -477,7 +472,7 @@ fn resolve(
         return Ok((Err(Refusal::UnknownStep.into()), None));
     };
     wake.task = found.task_id;
-    let Some((mut task, last)) = cold::load_one(tx, found.task_id)? else {
+    let Some((mut task, last)) = cold::load(tx, found.task_id)? else {
         return Ok((Err(Refusal::UnknownTask.into()), None));
     };
     let Some(mut step) = step::find(tx, found.task_id, id)? else {
@@ -502,7 +497,7 @@ fn resolve(
         wait::remove(tx, task.id)?;
         let event = serde_json::json!({ "woken": resolution.event() });
         let metadata = Some(woken(id, &event));
-        if let Err(refusal) = cold::carry_out(tx, &mut task, &wake, metadata)? {
+        if let Err(refusal) = cold::decide_and_save(tx, &mut task, &wake, metadata)? {
             return Ok((Err(refusal.into()), None));
         }
     }
