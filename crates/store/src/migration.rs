@@ -40,8 +40,11 @@ macro_rules! migration {
 }
 
 /// Every migration, oldest first.
-pub static MIGRATIONS: &[Migration] =
-    &[migration!(1, "task", "0001_task"), migration!(2, "service", "0002_service")];
+pub static MIGRATIONS: &[Migration] = &[
+    migration!(1, "task", "0001_task"),
+    migration!(2, "service", "0002_service"),
+    migration!(7, "eager", "0007_eager"),
+];
 
 impl Migration {
     fn up(&self, dialect: Dialect) -> &'static str {

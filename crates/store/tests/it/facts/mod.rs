@@ -3,6 +3,7 @@
 mod cancel;
 mod claim;
 mod count;
+pub mod eager;
 mod fail;
 mod finish;
 mod group;
