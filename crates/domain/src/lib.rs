@@ -2,6 +2,8 @@
 //!
 //! Invariant: no I/O, no clock, no randomness, no async. Time and chance are arguments.
 
+pub mod address;
+pub mod approval;
 pub mod command;
 pub mod decide;
 pub mod diagram;
@@ -9,11 +11,13 @@ pub mod failure;
 pub mod id;
 pub mod json;
 pub mod limit;
+pub mod notice;
 pub mod order;
 pub mod profile;
 pub mod refusal;
 pub mod request;
 pub mod retry;
+pub mod show;
 pub mod snapshot;
 pub mod state;
 pub mod task;

@@ -69,6 +69,16 @@ pub struct Config {
     pub poll_ms: u64,
     /// Whether the database may acknowledge what it has not synced.
     pub unsafe_durability: bool,
+    /// Where notices are sent; none means that they are only stored.
+    pub webhook_url: Vec<String>,
+    /// What they are signed with.
+    pub webhook_secret: Option<Secret>,
+    /// What they were signed with before, and are signed with too while receivers change over.
+    pub webhook_secret_before: Option<Secret>,
+    /// Hosts that webhooks may name although their addresses are private.
+    pub webhook_allow: Vec<String>,
+    /// How long notices that are not critical are collected.
+    pub webhook_batch_ms: u64,
     /// Every setting with its value and where it came from.
     pub entries: Vec<Entry>,
     /// What looks like a mistake but is not refused.
@@ -220,6 +230,11 @@ fn assemble(found: &[(&'static Setting, Vec<String>, Source)]) -> Config {
         shutdown_ms: number("shutdown_ms"),
         poll_ms: number("poll_ms"),
         unsafe_durability: text("unsafe_durability") == "true",
+        webhook_url: all("webhook_url").to_vec(),
+        webhook_secret: one("webhook_secret").map(Secret),
+        webhook_secret_before: one("webhook_secret_before").map(Secret),
+        webhook_allow: all("webhook_allow").to_vec(),
+        webhook_batch_ms: number("webhook_batch_ms"),
         entries: found
             .iter()
             .map(|(setting, values, source)| Entry {

@@ -10,6 +10,7 @@ mod http;
 mod logging;
 mod print;
 mod serve;
+mod webhook;
 mod worker;
 
 use std::process::ExitCode;

@@ -2,6 +2,8 @@
 
 use crate::config::Config;
 use crate::http::{self, Api, Keys};
+use crate::webhook::Webhooks;
+use std::sync::Arc;
 use std::time::Duration;
 use windlass::store::error::{Error, Result};
 use windlass::store::migration;
@@ -13,6 +15,7 @@ pub async fn run(config: Config) -> Result<()> {
     raise_file_limit();
     let keys: Vec<String> = config.keys.iter().map(|key| key.reveal().to_owned()).collect();
     let keys = Keys::parse(&keys).map_err(Error::Configuration)?;
+    let webhooks = Webhooks::new(&config).map_err(Error::Configuration)?;
     let shutdown = Duration::from_millis(config.shutdown_ms);
     let options = Options {
         advertise: config.advertise.clone(),
@@ -33,6 +36,10 @@ pub async fn run(config: Config) -> Result<()> {
         windlass::engine::Error::Store(error) => error,
         other => Error::Configuration(other.to_string()),
     })?;
+    if let Some(webhooks) = webhooks {
+        let batch = Duration::from_millis(config.webhook_batch_ms);
+        engine.deliver_notices(Arc::new(webhooks), batch);
+    }
     tracing::info!(%address, node = %engine.node(), "windlass is listening");
     let routes = http::router(Api::new(engine.clone(), keys));
     let draining = engine.clone();

@@ -21,6 +21,10 @@ pub enum Kind {
     Secret,
     /// Many secrets `NAME:KEY`: an array in the file, commas between them elsewhere.
     Secrets,
+    /// Many URLs, whose paths may hold a secret: an array in the file, commas elsewhere.
+    Urls,
+    /// Many hosts, names or addresses: an array in the file, commas elsewhere.
+    Hosts,
     /// A filter of logs.
     Filter,
     /// One of a few words.
@@ -113,6 +117,31 @@ pub const SETTINGS: &[Setting] = &[
         "Unsafe: start on a database that acknowledges what it has not synced to disk. A crash \
          of the machine then loses acknowledged tasks.",
     ),
+    setting(
+        "webhook_url",
+        Kind::Urls,
+        None,
+        "Where notices (alerts, approvals) are sent; without any they are only stored.",
+    ),
+    setting("webhook_secret", Kind::Secret, None, "What notices are signed with; see webhook_url."),
+    setting(
+        "webhook_secret_before",
+        Kind::Secret,
+        None,
+        "The secret before, signed with too while receivers change over to the new one.",
+    ),
+    setting(
+        "webhook_allow",
+        Kind::Hosts,
+        None,
+        "Hosts that webhook_url may name although their addresses are private.",
+    ),
+    setting(
+        "webhook_batch_ms",
+        Kind::Milliseconds(0, 86_400_000),
+        Some("300000"),
+        "How long notices that are not critical are collected and sent together.",
+    ),
 ];
 
 impl Setting {
@@ -121,9 +150,14 @@ impl Setting {
         format!("WINDLASS_{}", self.key.to_ascii_uppercase())
     }
 
+    /// Whether there may be many of it.
+    pub fn is_list(&self) -> bool {
+        matches!(self.kind, Kind::Secrets | Kind::Urls | Kind::Hosts)
+    }
+
     /// The values of a text that came from a flag or a variable.
     pub fn split(&self, text: &str) -> Vec<String> {
-        if self.kind != Kind::Secrets {
+        if !self.is_list() {
             return vec![text.to_owned()];
         }
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
@@ -154,6 +188,8 @@ impl Setting {
                 Some((_, key)) => check_key(key),
                 None => check_key(value),
             },
+            Kind::Urls => check_webhook(value),
+            Kind::Hosts => check_host(value),
             Kind::Filter => {
                 crate::logging::parse(value).map(|_| ()).map_err(|told| format!("`{given}` {told}"))
             }
@@ -180,6 +216,8 @@ impl Setting {
             Kind::Secrets if values.len() == 1 => "*** (1 key)".into(),
             Kind::Secrets => format!("*** ({} keys)", values.len()),
             Kind::Database | Kind::Url => masked(first),
+            Kind::Urls => values.iter().map(|url| origin(url)).collect::<Vec<_>>().join(", "),
+            Kind::Hosts => values.join(", "),
             _ => first.clone(),
         })
     }
@@ -213,6 +251,40 @@ fn check_url(value: &str) -> Result<(), String> {
         Ok(_) => Ok(()),
         Err(error) => wrong(&format!("is no URL ({error})")),
     }
+}
+
+/// A webhook: unlike our own addresses it may have a query.
+fn check_webhook(value: &str) -> Result<(), String> {
+    let example = "write for instance https://hooks.example.com/windlass";
+    // The URL is not repeated: its path may hold a secret.
+    match reqwest::Url::parse(value) {
+        Ok(url) if !["http", "https"].contains(&url.scheme()) => {
+            Err(format!("a webhook is not http:// or https://; {example}"))
+        }
+        Ok(url) if !url.username().is_empty() || url.password().is_some() => {
+            Err(format!("a webhook holds a user or a password; {example}"))
+        }
+        Ok(url) if url.fragment().is_some() => {
+            Err(format!("a webhook has a fragment, which is never sent; {example}"))
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("a webhook is no URL ({error}); {example}")),
+    }
+}
+
+fn check_host(value: &str) -> Result<(), String> {
+    let is_host = |c: char| c.is_ascii_alphanumeric() || ".-_:[]".contains(c);
+    if value.is_empty() || !value.chars().all(is_host) {
+        let given = crate::print::safe(value);
+        return Err(format!("`{given}` is no host; write a name or an address, without a port"));
+    }
+    Ok(())
+}
+
+/// What may be shown of a webhook.
+fn origin(url: &str) -> String {
+    let origin = reqwest::Url::parse(url).map(|url| url.origin().ascii_serialization());
+    format!("{}/***", origin.unwrap_or_default())
 }
 
 /// A URL without its password, in the authority or in the query.

@@ -68,7 +68,7 @@ pub fn parse(path: &str, text: &str) -> Result<Vec<FileEntry>, Error> {
             return refuse(format!("unknown key `{}`; {advice}", crate::print::safe(name)));
         };
         let values = match (setting.kind, value.get_ref()) {
-            (Kind::Secrets, DeValue::Array(items)) => {
+            (_, DeValue::Array(items)) if setting.is_list() => {
                 let texts: Option<Vec<_>> =
                     items.iter().map(|item| item.get_ref().as_str().map(str::to_owned)).collect();
                 match texts {
@@ -80,7 +80,7 @@ pub fn parse(path: &str, text: &str) -> Result<Vec<FileEntry>, Error> {
             (Kind::Switch, DeValue::Boolean(switch)) => vec![switch.to_string()],
             (Kind::Milliseconds(..), _) => return refuse(format!("`{name}` must be a number")),
             (Kind::Switch, _) => return refuse(format!("`{name}` must be true or false")),
-            (Kind::Secrets, _) => {
+            _ if setting.is_list() => {
                 return refuse(format!("`{name}` must be an array of strings"));
             }
             (_, DeValue::String(text)) => vec![text.to_string()],

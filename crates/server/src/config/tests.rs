@@ -77,16 +77,20 @@ fn a_secret_is_never_shown() {
         &[
             ("WINDLASS_KEY", "secret-key-for-me"),
             ("WINDLASS_KEYS", "a:secret-one-of-two, secret-two-of-two"),
+            ("WINDLASS_WEBHOOK_URL", "https://x.example/secret-1, https://y.example/?secret-2"),
+            ("WINDLASS_WEBHOOK_SECRET", "secret-of-the-webhooks"),
         ],
         Some("cluster_key = \"secret-cluster-key\"\n"),
     )
     .unwrap();
-    let shown = format!("{:?}", config.entries);
+    let shown: Vec<_> = config.entries.iter().map(|entry| (&entry.shown, &entry.source)).collect();
+    let shown = format!("{shown:?}").replace("WINDLASS_WEBHOOK_SECRET", "");
     for secret in ["secret", "p@ss", "word@", "hunter22"] {
         assert!(!shown.contains(secret), "{shown}");
     }
     assert!(shown.contains("postgres://user:***@host/db"), "{shown}");
     assert!(shown.contains("(2 keys)"));
+    assert!(shown.contains("https://x.example/***, https://y.example/***"), "{shown}");
     assert_eq!(config.key.as_ref().unwrap().reveal(), "secret-key-for-me");
     assert_eq!(format!("{:?}", config.key), "Some(***)");
     let told = load(&[], &[("WINDLASS_KEY", "short")], None).unwrap_err().0;

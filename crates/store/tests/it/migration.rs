@@ -46,15 +46,15 @@ async fn up_down_and_up_again_gives_the_committed_schema(dialect: Dialect) {
         "{path} is not what the migrations make; with UPDATE_DOCS=1 this test rewrites it"
     );
     world.submit(job()).await;
-    let all = migration::MIGRATIONS.len();
-    assert_eq!(migration::down(&world.store, 0).await.unwrap().len(), all);
+    let count = migration::MIGRATIONS.len();
+    assert_eq!(migration::down(&world.store, 0).await.unwrap().len(), count);
     let left = schema(&world);
     let objects: Vec<_> =
         left.lines().filter(|l| l.contains("task") || l.contains("windlass")).collect();
     assert!(objects.is_empty(), "{objects:?}");
     let status = migration::status(&world.store).await.unwrap();
-    assert_eq!((status.applied.len(), status.missing.len()), (0, all));
-    assert_eq!(migration::up(&world.store).await.unwrap().len(), all);
+    assert_eq!((status.applied.len(), status.missing.len()), (0, count));
+    assert_eq!(migration::up(&world.store).await.unwrap().len(), count);
     assert!(schema(&world) == first, "the second way up leads elsewhere");
     assert!(migration::up(&world.store).await.unwrap().is_empty());
     migration::require_current(&world.store).await.unwrap();

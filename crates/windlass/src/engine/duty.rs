@@ -17,7 +17,7 @@ use windlass_store::task::SweepReport;
 use super::{Engine, Phase, Result};
 
 /// Rows that one sweep takes in one transaction.
-const BATCH: usize = 500;
+pub(super) const BATCH: usize = 500;
 /// How long closed sessions are remembered.
 const SESSION_MEMORY_MS: i64 = 7 * 24 * 60 * 60 * 1_000;
 
@@ -120,6 +120,7 @@ pub(super) fn standard() -> Vec<Arc<dyn Duty>> {
         duty("leases", SECOND, |e| Box::pin(async { e.expire_leases().await })),
         duty("sessions", SECOND, |e| Box::pin(async { e.expire_sessions().await })),
         duty("pending_timeout", SECOND, |e| Box::pin(async { e.time_out_pending().await })),
+        duty("notice_expiry", 60 * SECOND, |e| Box::pin(async { e.expire_notices().await })),
         duty("tally", 60 * SECOND, |e| Box::pin(async { e.fold_tally().await })),
         duty("session_memory", 600 * SECOND, |e| Box::pin(async { e.forget_sessions().await })),
     ]

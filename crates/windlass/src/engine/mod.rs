@@ -9,6 +9,7 @@ mod duty;
 mod error;
 mod held;
 mod log;
+mod notify;
 mod session;
 mod shutdown;
 mod stream;
@@ -18,6 +19,7 @@ mod wait;
 pub use duty::{Duty, DutyStats, Report, Sweep};
 pub use error::{Error, Result};
 pub use log::{Entry, Follower, Lost};
+pub use notify::{Deliver, Delivery, NoticeStats, Parcel};
 pub use session::{Beat, BeatAnswer, ClaimRequest, SessionRequest};
 pub use shutdown::Phase;
 pub use stream::{Assignments, StreamEvent};
@@ -36,6 +38,7 @@ use windlass_store::error::Error as StoreError;
 use windlass_store::group::{Bounds, Group};
 use windlass_store::migration;
 use windlass_store::node::Nodes;
+use windlass_store::notice::Notices;
 use windlass_store::session::Sessions;
 use windlass_store::store::{Store, Wake};
 use windlass_store::task::Tasks;
@@ -80,6 +83,8 @@ struct Inner {
     tasks: Tasks,
     sessions: Sessions,
     nodes: Nodes,
+    notices: Notices,
+    notified: notify::Counted,
     dispatcher: Arc<Dispatcher>,
     waiters: Waiters,
     held: Held,
@@ -105,6 +110,8 @@ impl Engine {
         let inner = Arc::new(Inner {
             node: Uuid::now_v7(),
             nodes: Nodes::new(store.clone()),
+            notices: Notices::new(store.clone()),
+            notified: notify::Counted::default(),
             waiters: Waiters::default(),
             held: Held::default(),
             alive: session::Alive::default(),
@@ -149,6 +156,11 @@ impl Engine {
     /// The repository of nodes.
     pub fn nodes(&self) -> &Nodes {
         &self.inner.nodes
+    }
+
+    /// The repository of notices.
+    pub fn notices(&self) -> &Notices {
+        &self.inner.notices
     }
 
     /// The database underneath.

@@ -11,6 +11,7 @@ mod dispatch;
 mod duty;
 mod log;
 mod nodes;
+mod notice;
 mod pooler;
 mod session;
 mod shutdown;

@@ -1,5 +1,9 @@
 //! Facts about tasks: each written once, each run on both engines.
 
+mod approval;
+mod approval_request;
+mod approval_token;
+mod approval_vote;
 mod cancel;
 mod claim;
 mod count;
@@ -11,6 +15,7 @@ mod history;
 mod hold;
 mod ledger;
 mod list;
+mod notice;
 mod park;
 mod retention;
 mod submit;
