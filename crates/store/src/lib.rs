@@ -7,6 +7,8 @@
 //! error means committed and synced.
 //! Absent: no rules. They are in `windlass-domain`; here they are asked, stored and enforced.
 
+pub mod approval;
+pub mod audit;
 pub mod clock;
 pub mod error;
 pub mod group;
@@ -26,6 +28,13 @@ pub mod value;
 /// Every statement of the store: tests prepare them all and look at their plans.
 #[doc(hidden)]
 pub fn statements() -> Vec<&'static statement::Statement> {
-    let rest = [migration::STATEMENTS, node::STATEMENTS, notice::STATEMENTS, session::STATEMENTS];
-    task::statements().chain(rest.into_iter().flatten().copied()).collect()
+    let rest = [
+        audit::STATEMENTS,
+        migration::STATEMENTS,
+        node::STATEMENTS,
+        notice::STATEMENTS,
+        session::STATEMENTS,
+    ];
+    let rest = rest.into_iter().flatten().copied();
+    task::statements().chain(approval::statements()).chain(rest).collect()
 }

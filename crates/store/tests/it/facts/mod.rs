@@ -1,5 +1,9 @@
 //! Facts about tasks: each written once, each run on both engines.
 
+mod approval;
+mod approval_request;
+mod approval_token;
+mod approval_vote;
 mod cancel;
 mod claim;
 mod count;
