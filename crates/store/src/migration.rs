@@ -47,6 +47,7 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(4, "wait", "0004_wait"),
     migration!(5, "trouble", "0005_trouble"),
     migration!(6, "approval", "0006_approval"),
+    migration!(7, "eager", "0007_eager"),
 ];
 
 impl Migration {

@@ -10,6 +10,7 @@ mod count;
 mod eager;
 mod finish;
 mod floor;
+mod hand_over;
 mod hold;
 mod hot;
 mod list;
@@ -53,6 +54,7 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
     let fixed = [
         submit::STATEMENTS,
         claim::STATEMENTS,
+        hand_over::STATEMENTS,
         hold::STATEMENTS,
         finish::STATEMENTS,
         cold::STATEMENTS,

@@ -131,7 +131,7 @@ pub(super) fn group(
         async move {
             let tasks = Arc::new(tasks);
             let eager = match idle.get().and_then(Weak::upgrade) {
-                Some(idle) => eager::submit(&store, &floor, &tasks, &*idle).await,
+                Some(idle) => eager::submit(&store, &floor, &tasks, &idle).await,
                 None => None,
             };
             let outcomes = match eager {
@@ -173,7 +173,7 @@ pub(super) fn insert<'a>(tx: &dyn Tx, tasks: &[&NewTask]) -> (Call<'a>, Vec<Uuid
     (Call::each(&SUBMIT, vec![tx.fixed_now().into()], items), ids)
 }
 
-fn item(task: &NewTask) -> Vec<Value> {
+pub(super) fn item(task: &NewTask) -> Vec<Value> {
     let (run_at, delay_ms) = split(Some(task.run_at));
     let (deadline_at, deadline_ms) = split(task.deadline);
     vec![

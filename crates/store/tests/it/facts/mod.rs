@@ -7,6 +7,7 @@ mod approval_vote;
 mod cancel;
 mod claim;
 mod count;
+pub mod eager;
 mod fail;
 mod finish;
 mod group;
