@@ -5,6 +5,7 @@
 //! Absent: HTTP. The server and an application in process use the same calls.
 
 mod dispatch;
+mod durable;
 mod duty;
 mod error;
 mod held;
@@ -14,6 +15,7 @@ mod session;
 mod shutdown;
 mod stream;
 mod submit;
+mod timer;
 mod wait;
 
 pub use duty::{Duty, DutyStats, Report, Sweep};
@@ -40,6 +42,7 @@ use windlass_store::migration;
 use windlass_store::node::Nodes;
 use windlass_store::notice::Notices;
 use windlass_store::session::Sessions;
+use windlass_store::step::Steps;
 use windlass_store::store::{Store, Wake};
 use windlass_store::task::Tasks;
 
@@ -86,7 +89,10 @@ struct Inner {
     notices: Notices,
     notified: notify::Counted,
     dispatcher: Arc<Dispatcher>,
+    steps: Steps,
     waiters: Waiters,
+    timers: Arc<timer::Timers>,
+    awaited: timer::Awaited,
     held: Held,
     alive: session::Alive,
     log: Log,
@@ -112,7 +118,10 @@ impl Engine {
             nodes: Nodes::new(store.clone()),
             notices: Notices::new(store.clone()),
             notified: notify::Counted::default(),
+            steps: Steps::new(store.clone()),
             waiters: Waiters::default(),
+            timers: Arc::default(),
+            awaited: timer::Awaited::default(),
             held: Held::default(),
             alive: session::Alive::default(),
             log: Log::new(options.log_entries),
@@ -134,7 +143,9 @@ impl Engine {
                 inner.heard(wake);
             }
         })?;
+        engine.inner.learn_awaited().await;
         engine.spawn_log();
+        engine.spawn_timers();
         engine.spawn_poll();
         engine.spawn_announcements();
         for duty in duty::standard() {
@@ -146,6 +157,11 @@ impl Engine {
     /// The repository of tasks: every read, and writes that need nobody woken.
     pub fn tasks(&self) -> &Tasks {
         &self.inner.tasks
+    }
+
+    /// The repository of steps: reads.
+    pub fn steps(&self) -> &Steps {
+        &self.inner.steps
     }
 
     /// The repository of sessions.
