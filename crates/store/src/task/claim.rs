@@ -314,7 +314,7 @@ fn ripen<'a>(tx: &dyn Tx) -> Call<'a> {
     Call::one(&RIPEN, vec![tx.fixed_now().into(), RIPEN_LIMIT.into()])
 }
 
-fn assigned<'a>(claim: &Claim) -> Call<'a> {
+pub(super) fn assigned<'a>(claim: &Claim) -> Call<'a> {
     Call::one(&ASSIGNED, vec![claim.session.as_str().into(), claim.claim.0.into()])
 }
 
