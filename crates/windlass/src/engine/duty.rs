@@ -124,6 +124,7 @@ pub(super) fn standard() -> Vec<Arc<dyn Duty>> {
         duty("parents", 5 * SECOND, |e| Box::pin(async { e.wake_parents().await })),
         duty("step_expiry", 600 * SECOND, |e| Box::pin(async { e.expire_steps().await })),
         duty("notice_expiry", 60 * SECOND, |e| Box::pin(async { e.expire_notices().await })),
+        duty("approvals", 10 * SECOND, |e| Box::pin(async { e.expire_approvals().await })),
         duty("tally", 60 * SECOND, |e| Box::pin(async { e.fold_tally().await })),
         duty("session_memory", 600 * SECOND, |e| Box::pin(async { e.forget_sessions().await })),
     ]
@@ -146,6 +147,16 @@ impl Engine {
     pub async fn time_out_pending(&self) -> Result<Report> {
         let tasks = self.tasks();
         self.sweep_all(|| tasks.time_out_pending(BATCH)).await
+    }
+
+    /// Ends tasks, and requests, whose question nobody answered in time.
+    pub async fn expire_approvals(&self) -> Result<Report> {
+        let tasks = self.tasks();
+        let mut report = self.sweep_all(|| tasks.expire_approvals(BATCH)).await?;
+        let requests = self.approvals().expire_requests(BATCH).await?;
+        report.scanned += requests;
+        report.changed += requests;
+        Ok(report)
     }
 
     /// Ends sessions that fell silent; what goes back with a session goes back.

@@ -4,6 +4,7 @@
 //! who waits for a task, which node does which duty) can be lost at any moment without losing work.
 //! Absent: HTTP. The server and an application in process use the same calls.
 
+mod approval;
 mod dispatch;
 mod durable;
 mod duty;
@@ -18,6 +19,7 @@ mod submit;
 mod timer;
 mod wait;
 
+pub use approval::{ApprovalRequest, By, DecisionRequest};
 pub use duty::{Duty, DutyStats, Report, Sweep};
 pub use error::{Error, Result};
 pub use log::{Entry, Follower, Lost};
@@ -36,6 +38,8 @@ use tokio::sync::watch;
 use uuid::Uuid;
 use wait::Waiters;
 use windlass_domain::id::SessionId;
+use windlass_store::approval::Approvals;
+use windlass_store::audit::Audit;
 use windlass_store::error::Error as StoreError;
 use windlass_store::group::{Bounds, Group};
 use windlass_store::migration;
@@ -59,6 +63,8 @@ pub struct Options {
     pub eager: bool,
     /// How many log entries a reader may be behind before it has to read the database again.
     pub log_entries: usize,
+    /// Who gets a token with the notice of each new approval.
+    pub approvers: Vec<String>,
 }
 
 impl Default for Options {
@@ -69,6 +75,7 @@ impl Default for Options {
             without_duties: Vec::new(),
             eager: true,
             log_entries: 4_096,
+            approvers: Vec::new(),
         }
     }
 }
@@ -86,6 +93,9 @@ struct Inner {
     tasks: Tasks,
     sessions: Sessions,
     nodes: Nodes,
+    approvals: Approvals,
+    audit: Audit,
+    wrong_tokens: approval::WrongTokens,
     notices: Notices,
     notified: notify::Counted,
     dispatcher: Arc<Dispatcher>,
@@ -116,6 +126,9 @@ impl Engine {
         let inner = Arc::new(Inner {
             node: Uuid::now_v7(),
             nodes: Nodes::new(store.clone()),
+            approvals: Approvals::new(tasks.clone()),
+            audit: Audit::new(store.clone()),
+            wrong_tokens: approval::WrongTokens::default(),
             notices: Notices::new(store.clone()),
             notified: notify::Counted::default(),
             steps: Steps::new(store.clone()),
@@ -172,6 +185,16 @@ impl Engine {
     /// The repository of nodes.
     pub fn nodes(&self) -> &Nodes {
         &self.inner.nodes
+    }
+
+    /// The repository of approvals: every read, and requests to be approved.
+    pub fn approvals(&self) -> &Approvals {
+        &self.inner.approvals
+    }
+
+    /// The audit.
+    pub fn audit(&self) -> &Audit {
+        &self.inner.audit
     }
 
     /// The repository of notices.
