@@ -65,6 +65,7 @@ impl<'a> IntoFuture for Gate<'a> {
             let question = Question {
                 task: self.ctx.task().id,
                 lease: self.ctx.lease(),
+                actor: self.ctx.actor(),
                 occurrence: self.ctx.occurrence(&format!("approve {}", self.gate), &identity),
                 gate: self.gate,
                 action: self.action,

@@ -68,6 +68,7 @@ pub(crate) struct Question {
     pub approvers: Option<i64>,
     pub expires_ms: Option<i64>,
     pub occurrence: i32,
+    pub actor: String,
 }
 
 /// Whoever runs handlers talks to this.

@@ -1,10 +1,11 @@
 //! Handlers in this process: their calls go straight to the engine.
 
 use super::host::{CallError, Gone, Host, HostBeat, Pending, Question, Registered, Registration};
-use crate::engine::{Beat, ClaimRequest, Engine, Error, Phase, SessionRequest};
+use crate::engine::{ApprovalRequest, Beat, ClaimRequest, Engine, Error, Phase, SessionRequest};
 use std::pin::Pin;
 use std::time::Duration;
 use uuid::Uuid;
+use windlass_domain::approval::QuestionRequest;
 use windlass_domain::id::{ChangeId, ClaimId, LeaseId, SessionId, StepId, TaskId};
 use windlass_domain::refusal::Refusal;
 use windlass_domain::request::SubmitRequest;
@@ -135,7 +136,24 @@ impl Host for Engine {
     }
 
     fn ask(&self, question: Question) -> Pending<'_, bool> {
-        Box::pin(async move { self.ask_question(question).await })
+        Box::pin(async move {
+            let request = ApprovalRequest {
+                task: question.task,
+                lease: question.lease,
+                question: QuestionRequest {
+                    gate: question.gate,
+                    action: question.action,
+                    arguments: question.arguments,
+                    expires_ms: question.expires_ms,
+                    approvers: question.approvers,
+                    occurrence: Some(question.occurrence.into()),
+                },
+                checkpoint: None,
+                requester: None,
+                actor: question.actor,
+            };
+            Ok(!self.ask_approval(request).await?.parked)
+        })
     }
 
     fn submit(&self, request: SubmitRequest) -> Pending<'_, TaskId> {

@@ -14,6 +14,7 @@ mod log;
 mod nodes;
 mod notice;
 mod pooler;
+mod sdk;
 mod session;
 mod shutdown;
 mod wait;
