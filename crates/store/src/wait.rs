@@ -17,12 +17,13 @@ statement!(shared WITH_KEY, "wait/with_key");
 statement!(shared REMOVE, "wait/remove");
 statement!(shared STRAY, "wait/stray");
 statement!(shared CHILD, "wait/child");
+statement!(shared AWAITED, "wait/awaited");
 statement!(DUE, "wait/due");
 statement!(ENDED, "wait/ended");
 
 /// All of the above.
 pub(crate) static STATEMENTS: &[&statement::Statement] =
-    &[&PARK, &OF_TASK, &WITH_KEY, &REMOVE, &STRAY, &CHILD, &DUE, &ENDED];
+    &[&PARK, &OF_TASK, &WITH_KEY, &REMOVE, &STRAY, &CHILD, &AWAITED, &DUE, &ENDED];
 
 /// For what a task waits.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,4 +111,10 @@ pub(crate) fn ended(
 /// How another task ended: its state, result, error, and whether it has ended at all.
 pub(crate) fn other(tx: &mut dyn Tx, task: TaskId) -> Result<Option<Row>> {
     Ok(tx.run(Call::one(&CHILD, vec![task.0.into()]))?.into_iter().next())
+}
+
+/// The tasks whose end is awaited, at most `limit`.
+pub(crate) fn awaited(tx: &mut dyn Tx, limit: usize) -> Result<Vec<TaskId>> {
+    let rows = tx.run(Call::one(&AWAITED, vec![Value::Int(limit as i64)]))?;
+    rows.iter().map(|row| row.uuid(0).map(TaskId)).collect()
 }

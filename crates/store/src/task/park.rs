@@ -89,6 +89,11 @@ impl Tasks {
         Ok(report)
     }
 
+    /// The tasks whose end is awaited, at most `limit`.
+    pub async fn awaited(&self, limit: usize) -> Result<Vec<TaskId>> {
+        self.store.read("awaited", move |tx| wait::awaited(tx, limit)).await
+    }
+
     /// Wakes tasks that wait for one of these, if it has ended; `None` looks at all that wait.
     pub async fn wake_parents(
         &self,

@@ -6,6 +6,7 @@
 
 mod approval;
 mod dispatch;
+mod durable;
 mod duty;
 mod error;
 mod held;
@@ -15,6 +16,7 @@ mod session;
 mod shutdown;
 mod stream;
 mod submit;
+mod timer;
 mod wait;
 
 pub use approval::{ApprovalRequest, By, DecisionRequest};
@@ -44,6 +46,7 @@ use windlass_store::migration;
 use windlass_store::node::Nodes;
 use windlass_store::notice::Notices;
 use windlass_store::session::Sessions;
+use windlass_store::step::Steps;
 use windlass_store::store::{Store, Wake};
 use windlass_store::task::Tasks;
 
@@ -96,7 +99,10 @@ struct Inner {
     notices: Notices,
     notified: notify::Counted,
     dispatcher: Arc<Dispatcher>,
+    steps: Steps,
     waiters: Waiters,
+    timers: Arc<timer::Timers>,
+    awaited: timer::Awaited,
     held: Held,
     alive: session::Alive,
     log: Log,
@@ -125,7 +131,10 @@ impl Engine {
             wrong_tokens: approval::WrongTokens::default(),
             notices: Notices::new(store.clone()),
             notified: notify::Counted::default(),
+            steps: Steps::new(store.clone()),
             waiters: Waiters::default(),
+            timers: Arc::default(),
+            awaited: timer::Awaited::default(),
             held: Held::default(),
             alive: session::Alive::default(),
             log: Log::new(options.log_entries),
@@ -147,7 +156,9 @@ impl Engine {
                 inner.heard(wake);
             }
         })?;
+        engine.inner.learn_awaited().await;
         engine.spawn_log();
+        engine.spawn_timers();
         engine.spawn_poll();
         engine.spawn_announcements();
         for duty in duty::standard() {
@@ -159,6 +170,11 @@ impl Engine {
     /// The repository of tasks: every read, and writes that need nobody woken.
     pub fn tasks(&self) -> &Tasks {
         &self.inner.tasks
+    }
+
+    /// The repository of steps: reads.
+    pub fn steps(&self) -> &Steps {
+        &self.inner.steps
     }
 
     /// The repository of sessions.
