@@ -4,8 +4,8 @@
 //! one whose task was cancelled is told, and dropped a little later. A task that parked is nobody's
 //! business here any more.
 
-use crate::engine::{Engine, Error, Phase, Result};
-use crate::sdk::{Ctx, Ended, Failure, Handlers, Host, HostBeat, Registration, Start};
+use crate::engine::{Engine, Phase, Result, SessionRequest};
+use crate::sdk::{Ctx, Ended, Failure, Handlers, Host, HostBeat, Registered, Start};
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -83,12 +83,27 @@ impl Engine {
             let ended = handler(assignment);
             Box::pin(async move { ended.await.map_err(Failure::from_task) })
         };
-        begin(Arc::new(self.clone()), options, Job::Plain(Arc::new(plain))).await
+        self.begin_worker(options, Job::Plain(Arc::new(plain))).await
     }
 
     /// Runs handlers with steps for the tasks of the worker's queues, until stopped.
     pub async fn run(&self, options: WorkerOptions, handlers: Handlers) -> Result<Worker> {
-        begin(Arc::new(self.clone()), options, Job::Steps(handlers)).await
+        self.begin_worker(options, Job::Steps(handlers)).await
+    }
+
+    async fn begin_worker(&self, options: WorkerOptions, job: Job) -> Result<Worker> {
+        let request = SessionRequest {
+            id: None,
+            name: options.name,
+            worker_type: None,
+            routes: options.routes,
+            slots: Some(options.slots),
+            lease_ms: options.lease_ms,
+        };
+        let session = self.register(request).await?;
+        let slots = session.slots.try_into().unwrap_or(1);
+        let registered = Registered { session: session.id, slots };
+        Ok(begin(Arc::new(self.clone()), registered, options.lease_ms, job))
     }
 }
 
@@ -101,26 +116,18 @@ pub(crate) enum Job {
     Steps(Handlers),
 }
 
-/// Begins a worker over a host.
-pub(crate) async fn begin(host: Arc<dyn Host>, options: WorkerOptions, job: Job) -> Result<Worker> {
-    let request = Registration {
-        name: options.name.clone(),
-        routes: options.routes.clone(),
-        slots: options.slots,
-        lease_ms: options.lease_ms,
-    };
-    let registered = host.register(request).await.map_err(Error::from_call)?;
+/// Begins a worker over a host, under a session that is registered there.
+pub(crate) fn begin(
+    host: Arc<dyn Host>,
+    registered: Registered,
+    lease_ms: Option<i64>,
+    job: Job,
+) -> Worker {
+    let Registered { session, slots } = registered;
     let (stop, stopping) = watch::channel(false);
-    let run = Run {
-        host,
-        session: registered.session,
-        slots: registered.slots,
-        lease_ms: options.lease_ms,
-        job,
-        held: Arc::default(),
-    };
+    let run = Run { host, session, slots, lease_ms, job, held: Arc::default() };
     let done = tokio::spawn(run.serve(stopping));
-    Ok(Worker { session: registered.session, stop, done })
+    Worker { session, stop, done }
 }
 
 /// Tasks in hand, and how each is told that it is not any more.

@@ -31,14 +31,6 @@ pub enum Error {
     /// The task ended, but not with a result.
     #[error("the task ended {0}: {1}")]
     TaskEnded(windlass_domain::state::State, String),
-    /// A server that was asked over HTTP refused, or gave no answer.
-    #[error("{detail} [{code}]")]
-    Remote {
-        /// The server's code.
-        code: String,
-        /// In words.
-        detail: String,
-    },
 }
 
 impl Error {
@@ -52,14 +44,7 @@ impl Error {
             Error::ShuttingDown => "shutting_down",
             Error::WaitTimedOut => "wait_timed_out",
             Error::TaskEnded(..) => "task_ended",
-            Error::Remote { .. } => "remote",
         }
-    }
-}
-
-impl Error {
-    pub(crate) fn from_call(error: crate::sdk::CallError) -> Error {
-        Error::Remote { code: error.code, detail: error.detail }
     }
 }
 

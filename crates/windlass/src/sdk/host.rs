@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::time::Duration;
 use windlass_domain::id::{ClaimId, LeaseId, SessionId, StepId, TaskId};
 use windlass_domain::request::SubmitRequest;
-use windlass_store::session::Routes;
 use windlass_store::step::Step;
 use windlass_store::task::{
     Assignment, BeginStep, Begun, Finish, Park, Parked, RecordStep, Recorded, StepEnd,
@@ -23,15 +22,6 @@ pub(crate) struct CallError {
     pub detail: String,
     /// Whether the same call may succeed a little later.
     pub is_temporary: bool,
-}
-
-/// What a worker asks for at its beginning.
-#[derive(Clone, Debug)]
-pub(crate) struct Registration {
-    pub name: String,
-    pub routes: Routes,
-    pub slots: i32,
-    pub lease_ms: Option<i64>,
 }
 
 /// A worker that takes part.
@@ -73,7 +63,6 @@ pub(crate) struct Question {
 
 /// Whoever runs handlers talks to this.
 pub(crate) trait Host: Send + Sync + 'static {
-    fn register(&self, request: Registration) -> Pending<'_, Registered>;
     fn close(&self, session: SessionId) -> Pending<'_, ()>;
     fn claim(
         &self,

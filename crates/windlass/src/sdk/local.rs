@@ -1,7 +1,7 @@
 //! Handlers in this process: their calls go straight to the engine.
 
-use super::host::{CallError, Gone, Host, HostBeat, Pending, Question, Registered, Registration};
-use crate::engine::{ApprovalRequest, Beat, ClaimRequest, Engine, Error, Phase, SessionRequest};
+use super::host::{CallError, Gone, Host, HostBeat, Pending, Question};
+use crate::engine::{ApprovalRequest, Beat, ClaimRequest, Engine, Error, Phase};
 use std::pin::Pin;
 use std::time::Duration;
 use uuid::Uuid;
@@ -53,22 +53,6 @@ fn single<T>(outcomes: Vec<Outcome<T>>) -> Result<T, CallError> {
 }
 
 impl Host for Engine {
-    fn register(&self, request: Registration) -> Pending<'_, Registered> {
-        Box::pin(async move {
-            let request = SessionRequest {
-                id: None,
-                name: request.name,
-                worker_type: None,
-                routes: request.routes,
-                slots: Some(request.slots),
-                lease_ms: request.lease_ms,
-            };
-            let session = Engine::register(self, request).await?;
-            let slots = session.slots.try_into().unwrap_or(1);
-            Ok(Registered { session: session.id, slots })
-        })
-    }
-
     fn close(&self, session: SessionId) -> Pending<'_, ()> {
         Box::pin(async move { Ok(self.close_session(session).await?) })
     }

@@ -52,4 +52,4 @@ pub use step::{Retry, StepCall};
 pub use wait::SignalWait;
 
 pub(crate) use context::{Ended, Start};
-pub(crate) use host::{CallError, Host, HostBeat, Registration};
+pub(crate) use host::{Host, HostBeat, Registered};

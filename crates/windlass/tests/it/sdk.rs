@@ -6,15 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
-use uuid::Uuid;
 use windlass::Engine;
-use windlass::domain::id::{SignalId, TaskId};
+use windlass::domain::id::TaskId;
 use windlass::domain::retry::Backoff;
 use windlass::domain::state::State;
 use windlass::domain::step::StepState;
-use windlass::engine::{By, DecisionRequest};
-use windlass::sdk::{Ctx, Failure, Handlers, NewChild, Result, Retry, Steps};
-use windlass::store::signal::{NewSignal, Target};
+use windlass::sdk::{Ctx, Failure, Handlers, Result, Retry, Steps};
 use windlass::store::statement::Dialect;
 use windlass::store::task::{Resolution, Task};
 use windlass::worker::{Worker, WorkerOptions};
@@ -32,13 +29,6 @@ conformance!(
     a_handler_that_changed_gets_step_mismatch,
     a_lenient_worker_does_not_mind,
     parallel_steps_may_come_in_any_order,
-    a_wait_in_a_parallel_section_is_refused,
-    a_sleep_holds_no_worker,
-    a_signal_reaches_its_handler,
-    a_signal_that_does_not_come_is_none,
-    a_child_is_submitted_once_and_its_result_comes_back,
-    a_child_that_fails_is_a_failure,
-    an_approval_lets_the_handler_go_on,
     a_checkpoint_and_progress_are_kept,
     ordered_steps_go_on_where_they_stopped,
     a_cancelled_handler_is_told,
@@ -49,11 +39,11 @@ fn options() -> WorkerOptions {
     WorkerOptions { lease_ms: Some(1_000), ..WorkerOptions::queue("sdk", "q", 4) }
 }
 
-async fn run(engine: &Engine, handlers: Handlers) -> Worker {
+pub(crate) async fn run(engine: &Engine, handlers: Handlers) -> Worker {
     engine.run(options(), handlers).await.unwrap()
 }
 
-async fn named(engine: &Engine, name: &str, payload: Value) -> TaskId {
+pub(crate) async fn named(engine: &Engine, name: &str, payload: Value) -> TaskId {
     submit(engine, "q", |request| {
         (request.name, request.payload) = (Some(name.into()), payload.clone());
         let soon = Backoff { base_ms: 1, max_ms: 1, ..Backoff::default() };
@@ -63,7 +53,7 @@ async fn named(engine: &Engine, name: &str, payload: Value) -> TaskId {
 }
 
 /// A task that is tried once.
-async fn tried_once(engine: &Engine, name: &str, payload: Value) -> TaskId {
+pub(crate) async fn tried_once(engine: &Engine, name: &str, payload: Value) -> TaskId {
     submit(engine, "q", |request| {
         (request.name, request.payload) = (Some(name.into()), payload.clone());
         request.max_retries = Some(0);
@@ -72,13 +62,13 @@ async fn tried_once(engine: &Engine, name: &str, payload: Value) -> TaskId {
 }
 
 /// The task when it has ended.
-async fn ended(engine: &Engine, id: TaskId) -> Task {
+pub(crate) async fn ended(engine: &Engine, id: TaskId) -> Task {
     let waited = engine.wait_for(id, PATIENCE).await.unwrap();
     assert!(waited.done, "{:?}", waited.task.status);
     waited.task
 }
 
-async fn until_status(engine: &Engine, id: TaskId, wanted: State) -> Task {
+pub(crate) async fn until_status(engine: &Engine, id: TaskId, wanted: State) -> Task {
     loop {
         let task = engine.tasks().show(id).await.unwrap().unwrap();
         if task.status == wanted {
@@ -87,17 +77,6 @@ async fn until_status(engine: &Engine, id: TaskId, wanted: State) -> Task {
         assert!(!task.status.is_terminal(), "{:?} {:?}", task.status, task.error);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-}
-
-async fn send(engine: &Engine, task: TaskId, name: &str, payload: Value) {
-    let new = NewSignal {
-        id: SignalId(Uuid::now_v7()),
-        name: name.into(),
-        target: Target::Task(task),
-        payload: payload.to_string(),
-        sent_by: "tester".into(),
-    };
-    engine.signal(new).await.unwrap();
 }
 
 async fn a_handler_gets_its_input_and_its_output_is_the_result(dialect: Dialect) {
@@ -129,14 +108,14 @@ async fn a_task_without_a_handler_says_which_there_are(dialect: Dialect) {
 
 /// Counts how often each of its steps ran.
 #[derive(Clone, Default)]
-struct Ran(Arc<std::sync::Mutex<Vec<String>>>);
+pub(crate) struct Ran(Arc<std::sync::Mutex<Vec<String>>>);
 
 impl Ran {
-    fn note(&self, what: impl Into<String>) {
+    pub(crate) fn note(&self, what: impl Into<String>) {
         self.0.lock().unwrap().push(what.into());
     }
 
-    fn all(&self) -> Vec<String> {
+    pub(crate) fn all(&self) -> Vec<String> {
         self.0.lock().unwrap().clone()
     }
 }
@@ -374,138 +353,6 @@ async fn parallel_steps_may_come_in_any_order(dialect: Dialect) {
     let id = named(&world.engine, "t", json!(null)).await;
     assert_eq!(ended(&world.engine, id).await.result, Some(json!("ab")));
     assert_eq!(ran.all(), ["a", "b"]);
-}
-
-async fn a_wait_in_a_parallel_section_is_refused(dialect: Dialect) {
-    let world = World::new(dialect).await;
-    let handler =
-        |ctx: Ctx, (): ()| async move { ctx.parallel(ctx.sleep(Duration::from_secs(1))).await };
-    let _worker = run(&world.engine, Handlers::new().on("t", handler)).await;
-    let id = named(&world.engine, "t", json!(null)).await;
-    assert_eq!(ended(&world.engine, id).await.error.unwrap().code, "WAIT_IN_PARALLEL");
-}
-
-async fn a_sleep_holds_no_worker(dialect: Dialect) {
-    let world = World::new(dialect).await;
-    let ran = Ran::default();
-    let noted = ran.clone();
-    let handler = move |ctx: Ctx, (): ()| {
-        let ran = noted.clone();
-        async move {
-            let note = |what| {
-                let ran = ran.clone();
-                async move {
-                    ran.note(what);
-                    Ok(())
-                }
-            };
-            ctx.step("before", || note("before")).await?;
-            ctx.sleep(Duration::from_millis(300)).await?;
-            ctx.step("after", || note("after")).await?;
-            Ok(ctx.task().attempt)
-        }
-    };
-    let options = WorkerOptions::queue("sdk", "q", 1);
-    let _worker = world.engine.run(options, Handlers::new().on("t", handler)).await.unwrap();
-    // One slot, three tasks asleep at once.
-    let ids = [
-        named(&world.engine, "t", json!(null)).await,
-        named(&world.engine, "t", json!(null)).await,
-        named(&world.engine, "t", json!(null)).await,
-    ];
-    for id in ids {
-        assert_eq!(ended(&world.engine, id).await.result, Some(json!(2)));
-    }
-    assert_eq!(ran.all()[..3], ["before", "before", "before"]);
-    let story = world.engine.tasks().history(ids[0], 0, 100).await.unwrap();
-    let story: Vec<_> = story.iter().map(|h| h.event.as_str()).collect();
-    assert_eq!(story, ["submit", "claim", "wait", "wake", "claim", "complete"]);
-}
-
-fn asks() -> Handlers {
-    Handlers::new().on("t", |ctx: Ctx, (): ()| async move {
-        let first: i64 = ctx.wait_signal("number").await?;
-        let second: i64 = ctx.wait_signal("number").await?;
-        Ok(first * 10 + second)
-    })
-}
-
-async fn a_signal_reaches_its_handler(dialect: Dialect) {
-    let world = World::with(dialect, without_polling()).await;
-    let _worker = run(&world.engine, asks()).await;
-    let id = named(&world.engine, "t", json!(null)).await;
-    until_status(&world.engine, id, State::Waiting).await;
-    for n in [4, 2] {
-        send(&world.engine, id, "number", json!(n)).await;
-    }
-    assert_eq!(ended(&world.engine, id).await.result, Some(json!(42)));
-}
-
-async fn a_signal_that_does_not_come_is_none(dialect: Dialect) {
-    let world = World::new(dialect).await;
-    let handler = |ctx: Ctx, (): ()| async move {
-        ctx.wait_signal::<i64>("number").within(Duration::from_millis(20)).await
-    };
-    let _worker = run(&world.engine, Handlers::new().on("t", handler)).await;
-    let id = named(&world.engine, "t", json!(null)).await;
-    assert_eq!(ended(&world.engine, id).await.result, Some(Value::Null));
-}
-
-fn parent_and_child(ran: Ran) -> Handlers {
-    let parent = |ctx: Ctx, n: i64| async move {
-        let child = ctx.spawn::<i64>(NewChild::queue("q").name("child"), &n).await?;
-        child.result().await
-    };
-    let child = move |ctx: Ctx, n: i64| {
-        ran.note(format!("{}", ctx.task().parent_id.is_some()));
-        async move { if n < 0 { Err(Failure::invalid_input("negative")) } else { Ok(n + 1) } }
-    };
-    Handlers::new().on("parent", parent).on("child", child)
-}
-
-async fn a_child_is_submitted_once_and_its_result_comes_back(dialect: Dialect) {
-    let world = World::with(dialect, without_polling()).await;
-    let ran = Ran::default();
-    let _worker = run(&world.engine, parent_and_child(ran.clone())).await;
-    let id = named(&world.engine, "parent", json!(41)).await;
-    let task = ended(&world.engine, id).await;
-    assert_eq!(task.result, Some(json!(42)));
-    assert_eq!(ran.all(), ["true"]);
-}
-
-async fn a_child_that_fails_is_a_failure(dialect: Dialect) {
-    let world = World::new(dialect).await;
-    let _worker = run(&world.engine, parent_and_child(Ran::default())).await;
-    let id = tried_once(&world.engine, "parent", json!(-1)).await;
-    let error = ended(&world.engine, id).await.error.unwrap();
-    assert_eq!(error.code, "CHILD_FAILED");
-    assert_eq!(error.detail.unwrap()["error"]["code"], "INVALID_INPUT");
-}
-
-async fn an_approval_lets_the_handler_go_on(dialect: Dialect) {
-    let world = World::new(dialect).await;
-    let ran = Ran::default();
-    let noted = ran.clone();
-    let handler = move |ctx: Ctx, (): ()| {
-        let ran = noted.clone();
-        async move {
-            ctx.approve("publish", "publish the report", &json!({"to": "everybody"})).await?;
-            ran.note("published");
-            ctx.step("publish", || async { Ok(true) }).once().await
-        }
-    };
-    let _worker = run(&world.engine, Handlers::new().on("t", handler)).await;
-    let id = named(&world.engine, "t", json!(null)).await;
-    until_status(&world.engine, id, State::WaitingForApproval).await;
-    assert_eq!(ran.all(), Vec::<String>::new());
-    let filter = windlass::store::approval::Filter { task_id: Some(id), ..Default::default() };
-    let open = world.engine.approvals().list(filter, None, 10).await.unwrap().0.pop().unwrap();
-    let by = By::Operator { approval: open.id, actor: "olga".into() };
-    let choice = windlass::domain::approval::Choice::Approve;
-    let decision = DecisionRequest { by, choice, comment: None, digest: None };
-    world.engine.decide_approval(decision).await.unwrap();
-    assert_eq!(ended(&world.engine, id).await.result, Some(json!(true)));
-    assert_eq!(ran.all(), ["published"]);
 }
 
 async fn a_checkpoint_and_progress_are_kept(dialect: Dialect) {
