@@ -21,4 +21,5 @@ pub mod state;
 pub mod task;
 pub mod time;
 pub mod transition;
+pub mod trouble;
 pub mod validate;

@@ -7,6 +7,7 @@
 //! error means committed and synced.
 //! Absent: no rules. They are in `windlass-domain`; here they are asked, stored and enforced.
 
+pub mod alert;
 pub mod clock;
 pub mod error;
 pub mod group;
@@ -20,12 +21,20 @@ pub mod sqlite;
 pub mod statement;
 pub mod store;
 pub mod task;
+pub mod trouble;
 pub mod tx;
 pub mod value;
 
 /// Every statement of the store: tests prepare them all and look at their plans.
 #[doc(hidden)]
 pub fn statements() -> Vec<&'static statement::Statement> {
-    let rest = [migration::STATEMENTS, node::STATEMENTS, notice::STATEMENTS, session::STATEMENTS];
+    let rest = [
+        alert::STATEMENTS,
+        migration::STATEMENTS,
+        node::STATEMENTS,
+        notice::STATEMENTS,
+        session::STATEMENTS,
+        trouble::STATEMENTS,
+    ];
     task::statements().chain(rest.into_iter().flatten().copied()).collect()
 }

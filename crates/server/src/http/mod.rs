@@ -5,6 +5,7 @@
 
 mod accept;
 mod action;
+mod alert;
 mod body;
 mod credential;
 mod cursor;
@@ -15,6 +16,7 @@ mod metrics;
 mod middleware;
 mod openapi;
 mod origin;
+mod poison;
 mod problem;
 mod request;
 mod session;

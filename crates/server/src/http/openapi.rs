@@ -3,7 +3,7 @@
 //! What every operation has in common (its errors, keys) is added in `describe`, once.
 
 use super::problem::{Problem, TITLES};
-use super::{Api, action, describe, event, health, session, submit, task};
+use super::{Api, action, alert, describe, event, health, poison, session, submit, task};
 use axum::Router;
 use axum::http::header;
 use axum::routing::get;
@@ -26,6 +26,7 @@ use utoipa_axum::routes;
         (name = "tasks", description = "Submit work and see what became of it"),
         (name = "work", description = "What the holder of a lease does with its task"),
         (name = "sessions", description = "Workers"),
+        (name = "trouble", description = "What needs a person, and who is told"),
         (name = "events", description = "Everything that happens"),
         (name = "service", description = "The server itself")
     )
@@ -54,6 +55,16 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(session::claim))
         .routes(routes!(session::heartbeat))
         .routes(routes!(session::finish))
+        .routes(routes!(poison::list))
+        .routes(routes!(poison::show))
+        .routes(routes!(poison::assign))
+        .routes(routes!(poison::investigate))
+        .routes(routes!(poison::note))
+        .routes(routes!(poison::resolve))
+        .routes(routes!(poison::abandon))
+        .routes(routes!(alert::list))
+        .routes(routes!(alert::acknowledge))
+        .routes(routes!(alert::notices))
         .routes(routes!(event::events))
         .routes(routes!(health::live))
         .routes(routes!(health::ready))

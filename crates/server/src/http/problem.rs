@@ -145,13 +145,14 @@ fn title(code: &str) -> &'static str {
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Problem {
         let status = match &refusal {
-            Refusal::UnknownTask => StatusCode::NOT_FOUND,
+            Refusal::UnknownTask | Refusal::Unknown { .. } => StatusCode::NOT_FOUND,
             Refusal::Invalid(_) | Refusal::IdempotencyKeyReused { .. } => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
             Refusal::LeaseLost { .. }
             | Refusal::AlreadyFinished { .. }
             | Refusal::IllegalTransition { .. }
+            | Refusal::IllegalStep { .. }
             | Refusal::NotDue => StatusCode::CONFLICT,
         };
         let mut problem = Problem::new(status, refusal.code(), refusal.to_string());

@@ -11,8 +11,13 @@
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension};
 
-const WRITING: [&str; 3] =
-    ["task_spec_begins", "task_state_insert_history", "task_state_update_history"];
+const WRITING: [&str; 5] = [
+    "task_spec_begins",
+    "task_state_insert_history",
+    "task_state_update_history",
+    "task_state_enters_trouble",
+    "alert_is_told",
+];
 
 /// Leaves all triggers of the schema out, until [`install`] has copied those that write.
 pub(super) fn leave_out(connection: &Connection) -> rusqlite::Result<()> {
@@ -23,6 +28,8 @@ pub(super) fn leave_out(connection: &Connection) -> rusqlite::Result<()> {
 pub(super) fn install(connection: &Connection) -> rusqlite::Result<()> {
     let sql = "SELECT sql FROM main.sqlite_schema WHERE type = 'trigger' AND name = ?1";
     for name in WRITING {
+        // A migration down may have taken it away.
+        connection.execute_batch(&format!("DROP TRIGGER IF EXISTS temp.writer_{name}"))?;
         let found = connection.query_row(sql, [name], |row| row.get::<_, String>(0)).optional()?;
         if let Some(text) = found {
             connection.execute_batch(&temporary(name, &text))?;
@@ -34,6 +41,5 @@ pub(super) fn install(connection: &Connection) -> rusqlite::Result<()> {
 /// TEMP triggers run where the schema's do not.
 fn temporary(name: &str, text: &str) -> String {
     let created = format!("CREATE TRIGGER {name} ");
-    let copied = text.replacen(&created, &format!("CREATE TEMP TRIGGER writer_{name} "), 1);
-    format!("DROP TRIGGER IF EXISTS temp.writer_{name}; {copied}")
+    text.replacen(&created, &format!("CREATE TEMP TRIGGER writer_{name} "), 1)
 }

@@ -18,6 +18,8 @@ statement!(REMOVE_TAGS, "retention/remove_tags");
 statement!(REMOVE_HISTORY, "retention/remove_history");
 statement!(REMOVE_PROGRESS, "retention/remove_progress");
 statement!(REMOVE_APPROVALS, "retention/remove_approvals");
+statement!(REMOVE_TROUBLE, "retention/remove_trouble");
+statement!(REMOVE_TROUBLE_NOTES, "retention/remove_trouble_notes");
 statement!(REMOVE_STATE, "retention/remove_state");
 statement!(REMOVE_SPEC, "retention/remove_spec");
 statement!(shared AUDIT, "retention/audit");
@@ -31,6 +33,8 @@ pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[
     &REMOVE_HISTORY,
     &REMOVE_PROGRESS,
     &REMOVE_APPROVALS,
+    &REMOVE_TROUBLE,
+    &REMOVE_TROUBLE_NOTES,
     &REMOVE_STATE,
     &REMOVE_SPEC,
     &AUDIT,
@@ -57,6 +61,8 @@ fn remove(tx: &mut dyn Tx, keep_ms: i64, limit: usize) -> Result<usize> {
         &REMOVE_HISTORY,
         &REMOVE_PROGRESS,
         &REMOVE_APPROVALS,
+        &REMOVE_TROUBLE_NOTES,
+        &REMOVE_TROUBLE,
         &REMOVE_STATE,
         &REMOVE_SPEC,
     ] {

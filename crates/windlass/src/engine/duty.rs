@@ -121,6 +121,7 @@ pub(super) fn standard() -> Vec<Arc<dyn Duty>> {
         duty("sessions", SECOND, |e| Box::pin(async { e.expire_sessions().await })),
         duty("pending_timeout", SECOND, |e| Box::pin(async { e.time_out_pending().await })),
         duty("notice_expiry", 60 * SECOND, |e| Box::pin(async { e.expire_notices().await })),
+        duty("alert_memory", 600 * SECOND, |e| Box::pin(async { e.forget_alerts().await })),
         duty("tally", 60 * SECOND, |e| Box::pin(async { e.fold_tally().await })),
         duty("session_memory", 600 * SECOND, |e| Box::pin(async { e.forget_sessions().await })),
     ]

@@ -34,6 +34,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 use wait::Waiters;
 use windlass_domain::id::SessionId;
+use windlass_store::alert::Alerts;
 use windlass_store::error::Error as StoreError;
 use windlass_store::group::{Bounds, Group};
 use windlass_store::migration;
@@ -42,6 +43,7 @@ use windlass_store::notice::Notices;
 use windlass_store::session::Sessions;
 use windlass_store::store::{Store, Wake};
 use windlass_store::task::Tasks;
+use windlass_store::trouble::Troubles;
 
 /// How an engine runs.
 #[derive(Clone, Debug)]
@@ -56,6 +58,9 @@ pub struct Options {
     pub eager: bool,
     /// How many log entries a reader may be behind before it has to read the database again.
     pub log_entries: usize,
+    /// How long acknowledged alerts, and notices that were sent or given up, are kept; for ever
+    /// unless it is said.
+    pub alert_retention: Option<Duration>,
 }
 
 impl Default for Options {
@@ -66,6 +71,7 @@ impl Default for Options {
             without_duties: Vec::new(),
             eager: true,
             log_entries: 4_096,
+            alert_retention: None,
         }
     }
 }
@@ -85,6 +91,8 @@ struct Inner {
     nodes: Nodes,
     notices: Notices,
     notified: notify::Counted,
+    alerts: Alerts,
+    troubles: Troubles,
     dispatcher: Arc<Dispatcher>,
     waiters: Waiters,
     held: Held,
@@ -112,6 +120,8 @@ impl Engine {
             nodes: Nodes::new(store.clone()),
             notices: Notices::new(store.clone()),
             notified: notify::Counted::default(),
+            alerts: Alerts::new(store.clone()),
+            troubles: Troubles::new(store.clone()),
             waiters: Waiters::default(),
             held: Held::default(),
             alive: session::Alive::default(),
@@ -161,6 +171,16 @@ impl Engine {
     /// The repository of notices.
     pub fn notices(&self) -> &Notices {
         &self.inner.notices
+    }
+
+    /// The repository of alerts.
+    pub fn alerts(&self) -> &Alerts {
+        &self.inner.alerts
+    }
+
+    /// The repository of tasks that need a person.
+    pub fn troubles(&self) -> &Troubles {
+        &self.inner.troubles
     }
 
     /// The database underneath.

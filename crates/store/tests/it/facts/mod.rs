@@ -1,5 +1,6 @@
 //! Facts about tasks: each written once, each run on both engines.
 
+mod alert;
 mod cancel;
 mod claim;
 mod count;
@@ -16,3 +17,4 @@ mod retention;
 mod submit;
 mod sweep;
 mod tail;
+mod trouble;
