@@ -1,5 +1,6 @@
 //! What can be asked of a task that exists.
 
+use crate::approval::{Answer, Question};
 use crate::failure::TaskError;
 use crate::id::{ApprovalId, ClaimId, LeaseId};
 use crate::state::{Event, State};
@@ -68,18 +69,13 @@ pub enum Command {
         lease_id: LeaseId,
         /// The approval that is opened.
         approval_id: ApprovalId,
-        /// At which gate.
-        gate: String,
-        /// How long the question stands; for ever if `None`.
-        expires_ms: Option<i64>,
+        /// What is asked.
+        question: Box<Question>,
     },
     /// Enough people said yes.
-    Approve,
+    Approve(Answer),
     /// A person said no.
-    Deny {
-        /// The person's words.
-        comment: Option<String>,
-    },
+    Deny(Answer),
     /// Nobody answered in time.
     ExpireApproval,
     /// The holder parks the task.
@@ -123,8 +119,8 @@ impl Command {
             Command::Release { .. } | Command::LoseSession { .. } => Event::Release,
             Command::LoseLease => Event::LoseLease,
             Command::AskApproval { .. } => Event::AskApproval,
-            Command::Approve => Event::Approve,
-            Command::Deny { .. } => Event::Deny,
+            Command::Approve(_) => Event::Approve,
+            Command::Deny(_) => Event::Deny,
             Command::ExpireApproval => Event::ExpireApproval,
             Command::Wait { .. } => Event::Wait,
             Command::Wake => Event::Wake,

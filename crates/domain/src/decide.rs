@@ -67,11 +67,11 @@ pub fn decide(task: &Snapshot, command: &Command, now: Timestamp) -> Result<Deci
         Command::TimeOutPending => sweep::time_out_pending(task, now),
         Command::ReleaseTooOften => sweep::release_too_often(task, now),
         Command::Cancel => sweep::cancel(task, now),
-        Command::AskApproval { lease_id, approval_id, gate, .. } => {
-            park::ask_approval(task, *lease_id, *approval_id, gate, now)
+        Command::AskApproval { lease_id, approval_id, question } => {
+            park::ask_approval(task, *lease_id, *approval_id, question, now)
         }
-        Command::Approve => park::approve(task, now),
-        Command::Deny { comment } => park::deny(task, comment.as_deref(), now),
+        Command::Approve(answer) => park::approve(task, answer, now),
+        Command::Deny(answer) => park::deny(task, answer, now),
         Command::ExpireApproval => park::expire_approval(task, now),
         Command::Wait { lease_id } => park::wait(task, *lease_id, now),
         Command::Wake => park::wake(task, now),

@@ -3,6 +3,7 @@
 //! Invariant: no I/O, no clock, no randomness, no async. Time and chance are arguments.
 
 pub mod address;
+pub mod approval;
 pub mod command;
 pub mod decide;
 pub mod diagram;
@@ -16,6 +17,7 @@ pub mod profile;
 pub mod refusal;
 pub mod request;
 pub mod retry;
+pub mod show;
 pub mod snapshot;
 pub mod state;
 pub mod task;

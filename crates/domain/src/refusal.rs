@@ -1,5 +1,6 @@
 //! A rule says no. Each refusal has a stable code and says what to do.
 
+use crate::approval::Refused;
 use crate::state::{Event, State};
 
 /// One field that is not as it must be.
@@ -70,6 +71,9 @@ pub enum Refusal {
         /// `the idempotency key` or `the id`.
         what: &'static str,
     },
+    /// A voice does not count.
+    #[error(transparent)]
+    Approval(Refused),
     /// Fields are missing or out of bounds.
     #[error("the request is not valid: {}", fields(.0))]
     Invalid(Vec<FieldError>),
@@ -95,6 +99,7 @@ impl Refusal {
             Refusal::NotDue => "not_due",
             Refusal::UnknownTask | Refusal::Unknown { .. } => "not_found",
             Refusal::IdempotencyKeyReused { .. } => "idempotency_key_reused",
+            Refusal::Approval(refused) => refused.code(),
             Refusal::Invalid(_) => "validation_failed",
         }
     }

@@ -8,6 +8,8 @@
 //! Absent: no rules. They are in `windlass-domain`; here they are asked, stored and enforced.
 
 pub mod alert;
+pub mod approval;
+pub mod audit;
 pub mod clock;
 pub mod error;
 pub mod group;
@@ -30,11 +32,13 @@ pub mod value;
 pub fn statements() -> Vec<&'static statement::Statement> {
     let rest = [
         alert::STATEMENTS,
+        audit::STATEMENTS,
         migration::STATEMENTS,
         node::STATEMENTS,
         notice::STATEMENTS,
         session::STATEMENTS,
         trouble::STATEMENTS,
     ];
-    task::statements().chain(rest.into_iter().flatten().copied()).collect()
+    let rest = rest.into_iter().flatten().copied();
+    task::statements().chain(approval::statements()).chain(rest).collect()
 }

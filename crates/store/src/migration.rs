@@ -44,6 +44,7 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(1, "task", "0001_task"),
     migration!(2, "service", "0002_service"),
     migration!(5, "trouble", "0005_trouble"),
+    migration!(6, "approval", "0006_approval"),
 ];
 
 impl Migration {

@@ -2,6 +2,7 @@
 
 use super::finish::end;
 use super::{Decision, change, illegal, require_live_lease};
+use crate::approval::{Answer, Question};
 use crate::failure::TaskError;
 use crate::id::{ApprovalId, LeaseId};
 use crate::refusal::Refusal;
@@ -14,47 +15,54 @@ pub(super) fn ask_approval(
     task: &Snapshot,
     lease: LeaseId,
     approval: ApprovalId,
-    gate: &str,
+    question: &Question,
     now: Timestamp,
 ) -> Result<Decision, Refusal> {
     require_live_lease(task, lease, now)?;
     let mut after = task.clone();
     after.drop_holder();
     after.approval_id = Some(approval);
-    let metadata = json!({ "approval": approval, "gate": gate });
+    let metadata =
+        json!({ "approval": approval, "gate": question.gate, "digest": question.digest });
     change(task, Event::AskApproval, State::WaitingForApproval, after, Some(metadata), now)
 }
 
-pub(super) fn approve(task: &Snapshot, now: Timestamp) -> Result<Decision, Refusal> {
-    let mut after = task.clone();
-    let metadata = json!({ "approval": after.approval_id.take() });
-    after.queue_up(now);
-    change(task, Event::Approve, State::Pending, after, Some(metadata), now)
-}
-
-pub(super) fn deny(
+pub(super) fn approve(
     task: &Snapshot,
-    comment: Option<&str>,
+    answer: &Answer,
     now: Timestamp,
 ) -> Result<Decision, Refusal> {
-    let error = TaskError::approval_denied(comment);
+    let mut after = task.clone();
+    after.approval_id = None;
+    after.queue_up(now);
+    let metadata = Some(json!({}));
+    let decision = change(task, Event::Approve, State::Pending, after, metadata, now)?;
+    Ok(answered(decision, task, answer))
+}
+
+pub(super) fn deny(task: &Snapshot, answer: &Answer, now: Timestamp) -> Result<Decision, Refusal> {
+    let error = TaskError::approval_denied(answer.comment.as_deref());
     let decision = end(task, Event::Deny, State::Failed, &error, now)?;
-    Ok(answered(decision, task, comment))
+    Ok(answered(decision, task, answer))
 }
 
 pub(super) fn expire_approval(task: &Snapshot, now: Timestamp) -> Result<Decision, Refusal> {
     let error = TaskError::approval_expired();
-    Ok(answered(end(task, Event::ExpireApproval, State::Failed, &error, now)?, task, None))
+    let decision = end(task, Event::ExpireApproval, State::Failed, &error, now)?;
+    Ok(answered(decision, task, &Answer::default()))
 }
 
-/// The history says which question was answered, and with which words.
-fn answered(mut decision: Decision, task: &Snapshot, comment: Option<&str>) -> Decision {
+/// The history says which question was answered, by whom, and with which words.
+fn answered(mut decision: Decision, task: &Snapshot, answer: &Answer) -> Decision {
     if let Decision::Change(change) = &mut decision
         && let Some(metadata) = &mut change.metadata
     {
         metadata["approval"] = json!(task.approval_id);
-        if let Some(comment) = comment {
-            metadata["comment"] = comment.into();
+        if !answer.approvers.is_empty() {
+            metadata["approvers"] = json!(answer.approvers);
+        }
+        if let Some(comment) = &answer.comment {
+            metadata["comment"] = comment.as_str().into();
         }
     }
     decision

@@ -118,11 +118,9 @@ impl Metrics {
             }
         }
         let told = engine.notice_stats();
-        for (what, value) in [
-            ("delivered", told.delivered),
-            ("put_off", told.put_off),
-            ("given_up", told.given_up),
-        ] {
+        for (what, value) in
+            [("delivered", told.delivered), ("put_off", told.put_off), ("given_up", told.given_up)]
+        {
             let labels = NoticeLabels { what: what.to_owned() };
             self.notices.get_or_create(&labels).set(value as i64);
         }

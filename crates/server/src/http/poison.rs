@@ -148,8 +148,7 @@ pub async fn show(State(api): State<Api>, Id(id): Id<TaskId>) -> Result<Json<Poi
 impl Api {
     async fn poison(&self, id: TaskId) -> Result<PoisonEntry> {
         let found = self.engine.troubles().show(id).await?;
-        let (entry, notes) =
-            found.ok_or(Refusal::Unknown { what: "task in the poison queue" })?;
+        let (entry, notes) = found.ok_or(Refusal::Unknown { what: "task in the poison queue" })?;
         let failures = self.engine.tasks().failures(id, 0, FAILURES).await?;
         Ok(PoisonEntry {
             entry: entry.into(),

@@ -7,6 +7,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
+use windlass::domain::approval::Refused;
 use windlass::domain::json::JsonError;
 use windlass::domain::refusal::{FieldError, Refusal};
 use windlass::engine;
@@ -119,6 +120,13 @@ pub const TITLES: &[(&str, &str)] = &[
     ("shutting_down", "The node is shutting down"),
     ("payload_too_large", "The body is too large"),
     ("unsupported_media_type", "The body must be JSON"),
+    ("forbidden", "The key has no right to this"),
+    ("self_approval", "Who asks for an approval does not give it"),
+    ("already_decided", "It was decided before"),
+    ("already_voted", "One voice counts once"),
+    ("approval_withdrawn", "The task went another way"),
+    ("digest_mismatch", "The decision is about something else"),
+    ("expired", "Its time is over"),
     ("method_not_allowed", "The method is not allowed here"),
     ("unauthenticated", "A valid key is needed"),
     ("busy", "Too much at once"),
@@ -146,6 +154,7 @@ impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Problem {
         let status = match &refusal {
             Refusal::UnknownTask | Refusal::Unknown { .. } => StatusCode::NOT_FOUND,
+            Refusal::Approval(refused) => approval_status(refused),
             Refusal::Invalid(_) | Refusal::IdempotencyKeyReused { .. } => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
@@ -165,6 +174,19 @@ impl From<Refusal> for Problem {
             problem.errors = fields.into_iter().map(field).collect();
         }
         problem
+    }
+}
+
+fn approval_status(refused: &Refused) -> StatusCode {
+    match refused {
+        Refused::UnknownApproval | Refused::UnknownToken => StatusCode::NOT_FOUND,
+        Refused::SelfApproval(_) => StatusCode::FORBIDDEN,
+        Refused::TokenExpired | Refused::Expired => StatusCode::GONE,
+        Refused::TokenSpent
+        | Refused::AlreadyDecided(_)
+        | Refused::Withdrawn
+        | Refused::DigestMismatch
+        | Refused::AlreadyVoted(_) => StatusCode::CONFLICT,
     }
 }
 

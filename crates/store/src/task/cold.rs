@@ -4,8 +4,9 @@
 //! learn why, and is carried out if a racing change has made it possible meanwhile.
 
 use super::floor::ClaimFloor;
-use super::row;
-use crate::error::{Error, Result};
+use super::{Tasks, row};
+use crate::approval;
+use crate::error::{Error, Rejection, Result};
 use crate::group::{Bounds, Group, Outcome};
 use crate::statement;
 use crate::store::{Lane, Store};
@@ -14,6 +15,7 @@ use crate::value::Value;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use uuid::Uuid;
+use windlass_domain::approval::Kind;
 use windlass_domain::command::Command;
 use windlass_domain::decide::{Change, Decision, decide};
 use windlass_domain::id::{ChangeId, TaskId};
@@ -25,10 +27,9 @@ use windlass_domain::time::Timestamp;
 
 statement!(LOAD, "task/load");
 statement!(SAVE, "task/save");
-statement!(shared OPEN_APPROVAL, "approval/open");
 
 /// All of the above.
-pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&LOAD, &SAVE, &OPEN_APPROVAL];
+pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&LOAD, &SAVE];
 
 /// One command for one task, with who asks and why.
 #[derive(Clone, Debug)]
@@ -54,7 +55,7 @@ impl Ask {
 }
 
 /// A task that is back in line: its queue, its profile, its place.
-pub(super) type Queued = (String, Profile, i64);
+pub(crate) type Queued = (String, Profile, i64);
 
 /// Where the task went back in line, if it did.
 pub(super) fn queued(after: &Snapshot) -> Option<Queued> {
@@ -115,6 +116,40 @@ pub(super) async fn ask(
 /// A group that gave no outcome: a defect of ours.
 pub(super) fn no_answer() -> Error {
     Error::Internal { operation: "ask".into(), detail: "no outcome".into() }
+}
+
+/// What came of a command that is part of somebody's transaction.
+pub(crate) struct Carried {
+    /// Where the task stands now, or which rule forbids it.
+    pub(crate) outcome: Result<State, Refusal>,
+    /// Where it went back in line: for [`Tasks::stand_in_line`], after the commit.
+    pub(crate) queued: Vec<Queued>,
+}
+
+/// Loads a task for a decision, and locks it. With it comes the change that made it so.
+pub(crate) fn load(tx: &mut dyn Tx, task: TaskId) -> Result<Option<(Snapshot, ChangeId)>> {
+    let rows = tx.run(Call::one(&LOAD, vec![Value::UuidList(vec![task.0])]))?;
+    rows.first().map(row::snapshot).transpose()
+}
+
+/// Decides and writes one command in a transaction that does more than that.
+pub(crate) fn carry_out(tx: &mut dyn Tx, ask: &Ask) -> Result<Carried> {
+    let mut answered = run(tx, std::slice::from_ref(ask))?;
+    let outcome = match answered.outcomes.pop().ok_or_else(no_answer)? {
+        Ok(state) => Ok(state),
+        Err(Rejection::Refused(refusal)) => Err(refusal),
+        Err(Rejection::Failed(error)) => return Err(error),
+    };
+    Ok(Carried { outcome, queued: answered.queued })
+}
+
+impl Tasks {
+    /// Lets claims look where tasks stand in line again; said after the commit.
+    pub(crate) fn stand_in_line(&self, queued: Vec<Queued>) {
+        for (queue, profile, order_key) in queued {
+            self.floor.lower_to(&queue, profile, order_key);
+        }
+    }
 }
 
 struct Answered {
@@ -190,17 +225,10 @@ impl Work {
 
     /// A task that asks brings its question along; the database wants to see it first.
     fn open_approval(&self, tx: &mut dyn Tx, ask: &Ask) -> Result<()> {
-        let Command::AskApproval { approval_id, gate, expires_ms, .. } = &ask.command else {
+        let Command::AskApproval { approval_id, question, .. } = &ask.command else {
             return Ok(());
         };
-        let params = vec![
-            approval_id.0.into(),
-            ask.task.0.into(),
-            gate.as_str().into(),
-            expires_ms.map(|ms| self.now.plus_ms(ms)).into(),
-            self.now.into(),
-        ];
-        tx.run(Call::one(&OPEN_APPROVAL, params)).map(drop)
+        approval::open(tx, *approval_id, ask.task, Kind::Gate, question, None, self.now)
     }
 
     fn flush(&mut self, tx: &mut dyn Tx) -> Result<()> {

@@ -186,6 +186,12 @@ pub(super) fn repeated(
     Ok(if same { Ok(to) } else { Err(Refusal::AlreadyFinished { event }) })
 }
 
+/// How a lease ended its attempt, if it did.
+pub(crate) fn ended_by(tx: &mut dyn Tx, task: TaskId, lease: LeaseId) -> Result<Option<Event>> {
+    let rows = tx.run(Call::one(&FINISHED_BY_LEASE, vec![task.0.into(), lease.0.into()]))?;
+    rows.first().map(|row| row.named(0)).transpose()
+}
+
 fn finishing_lease(command: &Command) -> Option<LeaseId> {
     match command {
         Command::Complete { lease_id, .. }

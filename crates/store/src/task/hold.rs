@@ -184,6 +184,21 @@ fn beat(tx: &mut dyn Tx, items: &[&Beat]) -> Result<HashMap<Uuid, Beaten>> {
         .collect()
 }
 
+/// Keeps a checkpoint in a transaction that does more than that; absent means keep the last.
+pub(crate) fn keep_checkpoint(
+    tx: &mut dyn Tx,
+    task: TaskId,
+    lease: LeaseId,
+    checkpoint: &Option<String>,
+    change: ChangeId,
+) -> Result<()> {
+    let Some(checkpoint) = checkpoint else { return Ok(()) };
+    let checkpoint = Value::Json(checkpoint.clone());
+    let item = vec![task.0.into(), lease.0.into(), checkpoint, Value::Null, change.0.into()];
+    let now = tx.fixed_now().into();
+    tx.run(Call::each(&SAVE_PROGRESS, vec![now], vec![item])).map(drop)
+}
+
 /// In the order of their ids: two batches that share tasks lock them in the same order.
 pub(super) fn sorted<'a, I>(items: &[&'a I], task: fn(&I) -> TaskId) -> Vec<&'a I> {
     let mut ordered = items.to_vec();

@@ -21,9 +21,12 @@ mod sweep;
 
 pub use claim::{Assignment, Claim};
 pub use cold::Ask;
+pub(crate) use cold::{Queued, carry_out, load};
 pub use count::Counts;
 pub use eager::Idle;
+pub(crate) use finish::ended_by;
 pub use finish::{Finish, Finishing};
+pub(crate) use hold::keep_checkpoint;
 pub use hold::{Beat, Beaten, Start};
 pub use list::{Cursor, Filter, Order, Page};
 pub use row::{Failure, History, Task};

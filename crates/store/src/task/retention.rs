@@ -17,6 +17,8 @@ statement!(EXPIRED, "retention/expired");
 statement!(REMOVE_TAGS, "retention/remove_tags");
 statement!(REMOVE_HISTORY, "retention/remove_history");
 statement!(REMOVE_PROGRESS, "retention/remove_progress");
+statement!(REMOVE_VOTES, "retention/remove_votes");
+statement!(REMOVE_TOKENS, "retention/remove_tokens");
 statement!(REMOVE_APPROVALS, "retention/remove_approvals");
 statement!(REMOVE_TROUBLE, "retention/remove_trouble");
 statement!(REMOVE_TROUBLE_NOTES, "retention/remove_trouble_notes");
@@ -32,6 +34,8 @@ pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[
     &REMOVE_TAGS,
     &REMOVE_HISTORY,
     &REMOVE_PROGRESS,
+    &REMOVE_VOTES,
+    &REMOVE_TOKENS,
     &REMOVE_APPROVALS,
     &REMOVE_TROUBLE,
     &REMOVE_TROUBLE_NOTES,
@@ -60,6 +64,8 @@ fn remove(tx: &mut dyn Tx, keep_ms: i64, limit: usize) -> Result<usize> {
         &REMOVE_TAGS,
         &REMOVE_HISTORY,
         &REMOVE_PROGRESS,
+        &REMOVE_VOTES,
+        &REMOVE_TOKENS,
         &REMOVE_APPROVALS,
         &REMOVE_TROUBLE_NOTES,
         &REMOVE_TROUBLE,

@@ -22,10 +22,11 @@ statement!(EXPIRED_LEASES, "task/expired_leases");
 statement!(PASSED_DEADLINES, "task/passed_deadlines");
 statement!(STALE_PENDING, "task/stale_pending");
 statement!(HELD_BY, "task/held_by");
+statement!(EXPIRED_APPROVALS, "approval/expired");
 
 /// All of the above.
 pub(super) static STATEMENTS: &[&crate::statement::Statement] =
-    &[&EXPIRED_LEASES, &PASSED_DEADLINES, &STALE_PENDING, &HELD_BY];
+    &[&EXPIRED_LEASES, &PASSED_DEADLINES, &STALE_PENDING, &HELD_BY, &EXPIRED_APPROVALS];
 
 /// What a sweep did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,6 +57,12 @@ impl Tasks {
     pub async fn time_out_pending(&self, limit: usize) -> Result<SweepReport> {
         let age_ms = PROFILES.iter().find_map(|rules| rules.pending_ms).unwrap_or(i64::MAX);
         self.sweep("time_out_pending", &STALE_PENDING, Command::TimeOutPending, limit, age_ms).await
+    }
+
+    /// Ends tasks whose question nobody answered in time.
+    pub async fn expire_approvals(&self, limit: usize) -> Result<SweepReport> {
+        let command = Command::ExpireApproval;
+        self.sweep("expire_approvals", &EXPIRED_APPROVALS, command, limit, 0).await
     }
 
     /// Takes back what goes back when a session is gone; the leases decide over the rest.

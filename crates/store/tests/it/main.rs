@@ -28,6 +28,7 @@ mod refusal_approval;
 mod refusal_column;
 mod refusal_json;
 mod refusal_record;
+mod refusal_vote;
 mod sqlite;
 mod sqlite_checkpoint;
 mod sqlite_file;

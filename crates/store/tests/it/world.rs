@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tempfile::TempDir;
 use uuid::Uuid;
+use windlass_domain::approval::{Choice, Question, QuestionRequest};
 use windlass_domain::command::Command as Ask;
 use windlass_domain::id::{ApprovalId, ChangeId, ClaimId, TaskId};
 use windlass_domain::profile::Profile;
@@ -16,6 +17,7 @@ use windlass_domain::state::State;
 use windlass_domain::task::NewTask;
 use windlass_domain::time::Timestamp;
 use windlass_domain::validate;
+use windlass_store::approval::{Approval, Approvals, Asking, Decided, Deciding, Right};
 use windlass_store::clock::Clock;
 use windlass_store::error::Rejection;
 use windlass_store::group::Outcome;
@@ -196,9 +198,30 @@ impl World {
     /// Opens an approval as a person would and parks the task on it.
     pub async fn ask_approval(&self, held: &Assignment) -> Outcome<ApprovalId> {
         let (lease_id, approval_id) = (held.lease_id, ApprovalId(Uuid::now_v7()));
-        let gate = "gate".to_owned();
-        let command = Ask::AskApproval { lease_id, approval_id, gate, expires_ms: Some(60_000) };
+        let question = Box::new(question("gate", Some(60_000)));
+        let command = Ask::AskApproval { lease_id, approval_id, question };
         self.ask(held.task.id, command).await.map(|_| approval_id)
+    }
+
+    pub fn approvals(&self) -> Approvals {
+        Approvals::new(self.tasks.clone())
+    }
+
+    /// Asks as a worker would, and parks.
+    pub async fn asked(&self, held: &Assignment, question: Question) -> Approval {
+        let asked = self.approvals().ask(asking(held, question)).await.unwrap();
+        assert!(asked.parked);
+        asked.approval
+    }
+
+    /// An operator's voice.
+    pub async fn vote(
+        &self,
+        approval: ApprovalId,
+        actor: &str,
+        choice: Choice,
+    ) -> Outcome<Decided> {
+        self.approvals().decide(deciding(approval, actor, choice)).await
     }
 
     pub async fn show(&self, task: TaskId) -> Task {
@@ -278,6 +301,18 @@ pub fn file(folder: &TempDir) -> std::path::PathBuf {
     folder.path().join("windlass.db")
 }
 
+/// A question at a gate, asked by nobody in particular.
+pub fn question(gate: &str, expires_ms: Option<i64>) -> Question {
+    let request = QuestionRequest {
+        gate: gate.into(),
+        action: "deploy".into(),
+        arguments: serde_json::json!({ "to": "production" }),
+        expires_ms,
+        ..QuestionRequest::default()
+    };
+    request.validate("").unwrap()
+}
+
 /// A job in queue `q`.
 pub fn job() -> NewTask {
     task(|_| {})
@@ -334,6 +369,30 @@ pub fn claim_of(session: &str, queues: &[&str], max: usize) -> Claim {
         max,
         lease_ms: None,
         start: false,
+    }
+}
+
+pub fn asking(held: &Assignment, question: Question) -> Asking {
+    Asking {
+        id: ApprovalId(Uuid::now_v7()),
+        task: held.task.id,
+        lease: held.lease_id,
+        question,
+        checkpoint: None,
+        actor: "w1".into(),
+        change: ChangeId(Uuid::now_v7()),
+    }
+}
+
+pub fn deciding(approval: ApprovalId, actor: &str, choice: Choice) -> Deciding {
+    Deciding {
+        right: Right::Key { approval, actor: actor.into() },
+        choice,
+        comment: None,
+        digest: None,
+        vote: Uuid::now_v7(),
+        change: ChangeId(Uuid::now_v7()),
+        audited: true,
     }
 }
 

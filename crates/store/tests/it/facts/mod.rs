@@ -1,6 +1,10 @@
 //! Facts about tasks: each written once, each run on both engines.
 
 mod alert;
+mod approval;
+mod approval_request;
+mod approval_token;
+mod approval_vote;
 mod cancel;
 mod claim;
 mod count;

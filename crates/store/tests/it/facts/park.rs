@@ -2,6 +2,7 @@
 
 use crate::world::*;
 use uuid::Uuid;
+use windlass_domain::approval::Answer;
 use windlass_domain::command::Command;
 use windlass_domain::id::{ApprovalId, LeaseId};
 use windlass_domain::state::State;
@@ -87,16 +88,16 @@ async fn only_the_live_lease_of_a_running_task_parks_it(dialect: Dialect) {
     assert_eq!(world.status(held.task.id).await, State::Running);
 }
 
-fn question(held: &Assignment, approval_id: ApprovalId) -> Command {
-    let (lease_id, gate) = (held.lease_id, "gate".to_owned());
-    Command::AskApproval { lease_id, approval_id, gate, expires_ms: None }
+fn asking_for(held: &Assignment, approval_id: ApprovalId) -> Command {
+    let question = Box::new(crate::world::question("gate", None));
+    Command::AskApproval { lease_id: held.lease_id, approval_id, question }
 }
 
 async fn a_task_asks_only_with_an_open_approval_of_its_own(dialect: Dialect) {
     let world = World::new(dialect).await;
     let [asking, other] = [world.running(job()).await, world.running(job()).await];
     let theirs = world.ask_approval(&other).await.unwrap();
-    let outcome = world.ask(asking.task.id, question(&asking, theirs)).await;
+    let outcome = world.ask(asking.task.id, asking_for(&asking, theirs)).await;
     let refused = matches!(outcome, Err(Rejection::Failed(Error::Constraint { .. })));
     assert!(refused, "{outcome:?}");
     assert_eq!(world.show(asking.task.id).await, asking.task);
@@ -111,7 +112,7 @@ async fn a_bad_question_does_not_hurt_others_of_its_batch(dialect: Dialect) {
     for i in 0..10 {
         let held = world.running(job()).await;
         let command = match i {
-            4 => question(&held, taken),
+            4 => asking_for(&held, taken),
             _ => Command::Wait { lease_id: held.lease_id },
         };
         let (tasks, id) = (world.tasks.clone(), held.task.id);
@@ -137,7 +138,9 @@ async fn a_task_that_asked_has_no_holder_and_is_not_claimed(dialect: Dialect) {
     assert_eq!(world.claim("w2", 1).await, []);
     assert_eq!(approval(&world, id), "open");
     let last = world.tasks.history(held.task.id, 0, 10).await.unwrap().pop().unwrap();
-    assert_eq!(last.metadata, Some(serde_json::json!({ "approval": id, "gate": "gate" })));
+    let digest = crate::world::question("gate", None).digest;
+    let told = serde_json::json!({ "approval": id, "gate": "gate", "digest": digest });
+    assert_eq!(last.metadata, Some(told));
     assert_eq!(last.lease_id, Some(held.lease_id.digest()));
 }
 
@@ -145,7 +148,10 @@ async fn an_approved_task_goes_on(dialect: Dialect) {
     let world = World::new(dialect).await;
     let held = world.running(job()).await;
     let id = world.ask_approval(&held).await.unwrap();
-    assert_eq!(world.ask(held.task.id, Command::Approve).await.unwrap(), State::Pending);
+    assert_eq!(
+        world.ask(held.task.id, Command::Approve(Answer::default())).await.unwrap(),
+        State::Pending
+    );
     assert_eq!(approval(&world, id), "approved");
     let again = world.claim("w2", 1).await.pop().unwrap();
     assert_eq!((again.task.id, again.attempt), (held.task.id, 2));
@@ -158,7 +164,10 @@ async fn a_denied_task_fails_with_the_comment(dialect: Dialect) {
     let world = World::new(dialect).await;
     let held = world.running(job()).await;
     let id = world.ask_approval(&held).await.unwrap();
-    let command = Command::Deny { comment: Some("too expensive".into()) };
+    let command = Command::Deny(Answer {
+        approvers: vec!["ann".into()],
+        comment: Some("too expensive".into()),
+    });
     assert_eq!(world.ask(held.task.id, command).await.unwrap(), State::Failed);
     let error = world.show(held.task.id).await.error.unwrap();
     assert_eq!(error.code, "APPROVAL_DENIED");
@@ -167,6 +176,7 @@ async fn a_denied_task_fails_with_the_comment(dialect: Dialect) {
     let metadata = last.metadata.unwrap();
     assert_eq!(metadata["approval"], serde_json::json!(id));
     assert_eq!(metadata["comment"], "too expensive");
+    assert_eq!(metadata["approvers"], serde_json::json!(["ann"]));
     assert_eq!(approval(&world, id), "denied");
 }
 
@@ -184,7 +194,11 @@ async fn an_unanswered_task_fails(dialect: Dialect) {
 async fn a_decision_needs_a_task_that_waits_for_it(dialect: Dialect) {
     let world = World::new(dialect).await;
     let held = world.running(job()).await;
-    for command in [Command::Approve, Command::Deny { comment: None }, Command::ExpireApproval] {
+    for command in [
+        Command::Approve(Answer::default()),
+        Command::Deny(Answer::default()),
+        Command::ExpireApproval,
+    ] {
         assert_eq!(refused(world.ask(held.task.id, command).await), "illegal_transition");
     }
     world.ask_approval(&held).await.unwrap();
@@ -197,7 +211,10 @@ async fn cancelling_a_waiting_task_withdraws_its_approval(dialect: Dialect) {
     let id = world.ask_approval(&held).await.unwrap();
     assert_eq!(world.cancel(held.task.id).await.unwrap(), State::Cancelled);
     assert_eq!(approval(&world, id), "withdrawn");
-    assert_eq!(refused(world.ask(held.task.id, Command::Approve).await), "illegal_transition");
+    assert_eq!(
+        refused(world.ask(held.task.id, Command::Approve(Answer::default())).await),
+        "illegal_transition"
+    );
 }
 
 async fn a_deadline_withdraws_the_approval(dialect: Dialect) {

@@ -1,9 +1,12 @@
 //! Retention: what is kept for ever, and what goes when its time is over.
 
 use crate::world::*;
-use windlass_domain::command::Command;
+use uuid::Uuid;
+use windlass_domain::approval::Choice;
+use windlass_domain::approval::token::Token;
 use windlass_domain::state::State;
 use windlass_domain::time::Timestamp;
+use windlass_store::approval::Issue;
 use windlass_store::statement::Dialect;
 
 conformance!(
@@ -20,8 +23,12 @@ async fn a_finished_inference_is_removed_with_all_its_traces_after_seven_days(di
     let mut tagged = inference();
     tagged.tags = [("team".to_owned(), "x".to_owned())].into();
     let held = world.running(tagged).await;
-    let asked = world.ask_approval(&held).await.unwrap();
-    world.ask(held.task.id, Command::Deny { comment: None }).await.unwrap();
+    let asked = world.asked(&held, question("gate", None)).await.id;
+    let token = Token::new(Uuid::now_v7(), [1, 2, 3].map(Uuid::from_u128));
+    let (approver, issued_by) = ("ann".to_owned(), "ops".to_owned());
+    let issue = Issue { approval: asked, approver, expires_ms: 1, issued_by, token };
+    world.approvals().issue(issue).await.unwrap();
+    world.vote(asked, "bob", Choice::Deny).await.unwrap();
     let alive = world.submit(inference()).await;
     let late = world.running(job()).await;
     world.pass_ms(7 * DAY_MS - 1);
@@ -31,7 +38,15 @@ async fn a_finished_inference_is_removed_with_all_its_traces_after_seven_days(di
     assert_eq!(world.tasks.remove_expired(100).await.unwrap(), 1);
     assert_eq!(world.tasks.show(held.task.id).await.unwrap(), None);
     assert_eq!(world.status(alive).await, State::Pending);
-    for table in ["task_spec", "task_state", "task_progress", "task_history", "task_tag"] {
+    for table in [
+        "task_spec",
+        "task_state",
+        "task_progress",
+        "task_history",
+        "task_tag",
+        "approval_vote",
+        "approval_token",
+    ] {
         let column =
             if table.ends_with("spec") || table.ends_with("state") { "id" } else { "task_id" };
         let sql = format!("SELECT count(*) FROM {table} WHERE {column} = '{}'", held.task.id);
@@ -40,7 +55,7 @@ async fn a_finished_inference_is_removed_with_all_its_traces_after_seven_days(di
     let approvals = format!("SELECT count(*) FROM approval WHERE id = '{asked}'");
     assert_eq!(world.by_hand(&approvals).unwrap(), "0");
     // The gate is closed again, and the audit knows how many they were.
-    let audit = "SELECT event, detail ->> 'tasks' FROM audit";
+    let audit = "SELECT event, detail ->> 'tasks' FROM audit WHERE event = 'retention'";
     assert_eq!(world.by_hand(audit).unwrap(), "retention|1");
     assert!(world.by_hand("DELETE FROM audit").is_err());
     assert!(world.by_hand("UPDATE audit SET detail = '{}'").is_err());

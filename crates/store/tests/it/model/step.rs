@@ -215,8 +215,8 @@ impl What {
             },
             What::ReportBeat => Command::ReportBeat,
             What::ReleaseTooOften => Command::ReleaseTooOften,
-            What::Approve => Command::Approve,
-            What::Deny => Command::Deny { comment: None },
+            What::Approve => Command::Approve(Default::default()),
+            What::Deny => Command::Deny(Default::default()),
         }
     }
 }

@@ -1,0 +1,8 @@
+-- Requests that nobody decided about in time.
+UPDATE approval SET status = 'expired', decided_at = $1
+WHERE id IN (
+    SELECT id FROM approval
+    WHERE status = 'open' AND expires_at IS NOT NULL AND expires_at <= $1 AND kind = 'replay'
+    ORDER BY expires_at
+    LIMIT $2)
+RETURNING id

@@ -1,0 +1,2 @@
+-- One question, as it stands.
+SELECT {approval_columns} FROM approval a WHERE a.id = $1

@@ -1,0 +1,1 @@
+DELETE FROM approval_token WHERE task_id = ANY ($1::uuid[])

@@ -1,0 +1,1 @@
+DELETE FROM approval_vote WHERE task_id = ANY ($1::uuid[])

@@ -1,0 +1,1 @@
+DELETE FROM approval_vote WHERE task_id IN (SELECT value FROM json_each($1))
