@@ -167,7 +167,7 @@ BEGIN
     RETURN NULL;
 END $$;
 CREATE TRIGGER task_state_enters_trouble AFTER UPDATE ON task_state FOR EACH ROW
-    WHEN (NEW.status = 'poisoned' OR NEW.status = 'stuck')
+    WHEN ((NEW.status = 'poisoned' OR NEW.status = 'stuck') AND OLD.status <> NEW.status)
     EXECUTE FUNCTION windlass_enter_trouble();
 
 CREATE TRIGGER trouble_writes_itself BEFORE INSERT ON trouble

@@ -139,7 +139,7 @@ WHERE st.status IN ('stuck', 'poisoned');
 -- before or after is SQLite's choice, so this failure is counted apart. An update written by hand
 -- brings a change_id without hyphens.
 CREATE TRIGGER task_state_enters_trouble AFTER UPDATE ON task_state
-WHEN NEW.status IN ('stuck', 'poisoned') BEGIN
+WHEN NEW.status IN ('stuck', 'poisoned') AND OLD.status <> NEW.status BEGIN
     INSERT INTO trouble (task_id, task_status, queue, agent, failure_count, entered_at,
                          updated_at)
     SELECT NEW.id, NEW.status, NEW.queue, s.agent, 1 + (

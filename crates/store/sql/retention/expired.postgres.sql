@@ -2,7 +2,7 @@
 -- a person has still to look at stays.
 SELECT id FROM task_state
 WHERE profile = 'inference' AND finished_at IS NOT NULL AND finished_at <= $1
-  AND NOT EXISTS (SELECT 1 FROM trouble WHERE task_id = task_state.id AND closed_at IS NULL)
+  AND coalesce((SELECT closed_at IS NOT NULL FROM trouble WHERE task_id = task_state.id), TRUE)
 ORDER BY finished_at
 LIMIT $2
 FOR UPDATE SKIP LOCKED

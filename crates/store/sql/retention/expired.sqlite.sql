@@ -5,6 +5,6 @@ SELECT id FROM task_state
 WHERE profile = 'inference' AND finished_at IS NOT NULL AND finished_at <= $1
   AND id <> (
       SELECT task_id FROM task_history WHERE seq = (SELECT max(seq) FROM task_history))
-  AND NOT EXISTS (SELECT 1 FROM trouble WHERE task_id = task_state.id AND closed_at IS NULL)
+  AND coalesce((SELECT closed_at IS NOT NULL FROM trouble WHERE task_id = task_state.id), TRUE)
 ORDER BY finished_at
 LIMIT $2

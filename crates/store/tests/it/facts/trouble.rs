@@ -396,3 +396,18 @@ async fn a_task_goes_with_its_trouble_but_not_before_somebody_closed_it(dialect:
     world.pass_ms(1);
     assert_eq!(alerts.forget(DAY_MS, 10).await.unwrap(), 1);
 }
+
+/// SQLite's writer runs the trigger for statements that set `retry_count` only: the hot ones pay
+/// nothing for it.
+#[test]
+fn only_the_cold_path_can_end_a_task_badly() {
+    for statement in windlass_store::statements() {
+        let text = statement.text(Dialect::Sqlite);
+        let Some((_, set)) = text.split_once("UPDATE task_state") else { continue };
+        let set = set.split_once("WHERE").map_or(set, |(set, _)| set);
+        let ends_badly = ["'poisoned'", "'stuck'", "status = $"].iter().any(|to| set.contains(to));
+        let is_cold = statement.name == "task/save";
+        assert_eq!(set.contains("retry_count ="), is_cold, "{}", statement.name);
+        assert!(!ends_badly || is_cold, "{}", statement.name);
+    }
+}
