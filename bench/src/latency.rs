@@ -33,11 +33,9 @@ pub async fn run(engine: &Engine, sizes: &Sizes) -> Result<()> {
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
             let asked = Instant::now();
-            let submitting = windlass.clone();
-            let submitted = tokio::spawn(async move { submitting.submit(task).await });
-            let begun = starts.recv().await.ok_or("the worker is gone")?;
-            ours.push(begun - asked);
-            submitted.await?.pop().ok_or("no outcome")??;
+            let (mut submitted, begun) = tokio::join!(windlass.submit(task), starts.recv());
+            ours.push(begun.ok_or("the worker is gone")? - asked);
+            submitted.pop().ok_or("no outcome")??;
         }
         commits.extend(match engine {
             Engine::Sqlite { folder, .. } => reference::sqlite_commit_times(folder, 20)?,

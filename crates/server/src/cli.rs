@@ -4,6 +4,7 @@
 //! are JSON. The exit codes are those of [`EXIT_CODES`], and `docs/cli.md` is compared with it.
 
 mod alert;
+mod approval;
 mod argument;
 mod demo;
 #[cfg(test)]
@@ -73,6 +74,8 @@ enum Command {
     Worker(Box<work::Arguments>),
     /// Submit, find, follow and cancel tasks.
     Task(task::Arguments),
+    /// See what waits for a person, and answer.
+    Approval(approval::Arguments),
     /// Look at the workers' sessions.
     Session(inform::SessionArguments),
     /// Look after tasks that ended poisoned or stuck.
@@ -231,6 +234,7 @@ async fn dispatch(command: Command, context: &Context) -> Result<u8, Failure> {
         Command::Demo(arguments) => demo::run(arguments, context).await,
         Command::Worker(arguments) => work::run(*arguments, context).await,
         Command::Task(arguments) => task::run(arguments, context).await,
+        Command::Approval(arguments) => approval::run(arguments, context).await,
         Command::Session(arguments) => inform::sessions(arguments, context).await,
         Command::Poison(arguments) => poison::run(arguments, context).await,
         Command::Alert(arguments) => alert::run(arguments, context).await,

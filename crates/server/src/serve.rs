@@ -22,6 +22,7 @@ pub async fn run(config: Config) -> Result<()> {
         poll: Duration::from_millis(config.poll_ms.max(1)),
         alert_retention: (config.alert_retention_ms > 0)
             .then(|| Duration::from_millis(config.alert_retention_ms)),
+        approvers: approvers(&config),
         ..Options::default()
     };
     let store = windlass::database::open_with(&config.database, config.unsafe_durability)?;
@@ -54,6 +55,15 @@ pub async fn run(config: Config) -> Result<()> {
     engine.shutdown(shutdown).await;
     tracing::info!("bye");
     Ok(())
+}
+
+/// Who is sent tokens. Without a webhook nobody would get them, so none are made.
+fn approvers(config: &Config) -> Vec<String> {
+    if config.webhook_url.is_empty() && !config.approvers.is_empty() {
+        tracing::warn!("`approvers` is set, but no `webhook_url`: nobody is sent a token");
+        return Vec::new();
+    }
+    config.approvers.clone()
 }
 
 /// A panic is told like everything else: as a line of the log.

@@ -7,9 +7,12 @@
 
 use crate::error::{Error, Rejection};
 use std::collections::VecDeque;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 /// One item's outcome.
@@ -92,7 +95,7 @@ impl<I: Send + 'static, T: Send + 'static> Group<I, T> {
         }
         let bytes = items.iter().map(self.inner.weigh).sum();
         let (answer, answered) = oneshot::channel();
-        {
+        let leads = {
             let mut queue = self.inner.lock();
             if queue.items + count > self.inner.bounds.waiting {
                 let busy = Error::Busy(format!("too many items wait to {}", self.inner.name));
@@ -100,12 +103,15 @@ impl<I: Send + 'static, T: Send + 'static> Group<I, T> {
             }
             queue.items += count;
             queue.requests.push_back(Request { items, bytes, answer });
-            if queue.leaders < self.inner.bounds.leaders {
-                queue.leaders += 1;
-                tokio::spawn(lead(Leader(Arc::clone(&self.inner))));
-            }
-        }
-        answered.await.unwrap_or_else(|_| {
+            let leads = queue.leaders < self.inner.bounds.leaders;
+            queue.leaders += usize::from(leads);
+            leads
+        };
+        let answered = match leads {
+            true => Leading::new(Arc::clone(&self.inner)).until(answered).await,
+            false => answered.await,
+        };
+        answered.unwrap_or_else(|_| {
             let lost = Error::Internal {
                 operation: self.inner.name.into(),
                 detail: "the transaction's task ended without an answer".into(),
@@ -143,30 +149,71 @@ impl<I, T> Inner<I, T> {
     }
 }
 
-/// Steps down when it panics, so that the next request gets a new leader.
-struct Leader<I, T>(Arc<Inner<I, T>>);
+/// Steps down when it ends early, so that the next request gets a new leader.
+struct Leader<I, T> {
+    inner: Arc<Inner<I, T>>,
+    over: bool,
+}
 
 impl<I, T> Drop for Leader<I, T> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.lock().leaders -= 1;
+        if !self.over {
+            self.inner.lock().leaders -= 1;
         }
     }
 }
 
-async fn lead<I: Send + 'static, T: Send + 'static>(leader: Leader<I, T>) {
+/// The leader's work, done by the request that began it until that has its answer: alone, nobody
+/// else has to be woken. What is left then, or when its caller goes away, is done by a task.
+struct Leading(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
+
+impl Leading {
+    fn new<I: Send + 'static, T: Send + 'static>(inner: Arc<Inner<I, T>>) -> Leading {
+        Leading(Some(Box::pin(lead(Leader { inner, over: false }))))
+    }
+
+    async fn until<A>(
+        mut self,
+        mut answered: oneshot::Receiver<A>,
+    ) -> Result<A, oneshot::error::RecvError> {
+        poll_fn(|cx| {
+            if let Some(work) = &mut self.0 {
+                // A panic is this transaction's and not its caller's.
+                let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)));
+                if !matches!(polled, Ok(Poll::Pending)) {
+                    self.0 = None;
+                }
+            }
+            Pin::new(&mut answered).poll(cx)
+        })
+        .await
+    }
+}
+
+impl Drop for Leading {
+    fn drop(&mut self) {
+        if let (Some(rest), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+            runtime.spawn(rest);
+        }
+    }
+}
+
+async fn lead<I: Send + 'static, T: Send + 'static>(mut leader: Leader<I, T>) {
     loop {
         // Whoever was just answered, or came together with the first, may join before the batch
         // is closed: everything that can run now runs once. Alone this costs a microsecond.
         tokio::task::yield_now().await;
-        let Some(requests) = leader.0.next() else { return };
+        let Some(requests) = leader.inner.next() else {
+            leader.over = true;
+            return;
+        };
         let mut items = Vec::with_capacity(requests.iter().map(|r| r.items.len()).sum());
         let mut answers = Vec::with_capacity(requests.len());
         for request in requests {
             answers.push((request.items.len(), request.answer));
             items.extend(request.items);
         }
-        let mut outcomes = (leader.0.run)(items).await.into_iter();
+        let mut outcomes = (leader.inner.run)(items).await.into_iter();
         for (count, answer) in answers {
             // The caller may have gone away; what was written stands.
             let _ = answer.send(outcomes.by_ref().take(count).collect());

@@ -19,13 +19,16 @@ pub mod node;
 pub mod notice;
 pub mod postgres;
 pub mod session;
+pub mod signal;
 pub mod sqlite;
 pub mod statement;
+pub mod step;
 pub mod store;
 pub mod task;
 pub mod trouble;
 pub mod tx;
 pub mod value;
+mod wait;
 
 /// Every statement of the store: tests prepare them all and look at their plans.
 #[doc(hidden)]
@@ -38,6 +41,9 @@ pub fn statements() -> Vec<&'static statement::Statement> {
         notice::STATEMENTS,
         session::STATEMENTS,
         trouble::STATEMENTS,
+        signal::STATEMENTS,
+        step::STATEMENTS,
+        wait::STATEMENTS,
     ];
     let rest = rest.into_iter().flatten().copied();
     task::statements().chain(approval::statements()).chain(rest).collect()

@@ -107,11 +107,25 @@ impl Store {
         &self,
         lane: Lane,
         name: &'static str,
-        mut body: impl FnMut(&mut dyn Tx) -> Result<T> + Send + 'static,
+        body: impl FnMut(&mut dyn Tx) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.run_then(lane, name, body, |value| value).await
+    }
+
+    /// Runs `body` on the given lane, and `then` as soon as it is committed, on the thread that
+    /// committed it. Whoever is told there need not wait until this task is woken; so `then` must
+    /// be short.
+    pub async fn run_then<T: Send + 'static, U: Send + 'static>(
+        &self,
+        lane: Lane,
+        name: &'static str,
+        mut body: impl FnMut(&mut dyn Tx) -> Result<T> + Send + 'static,
+        then: impl FnOnce(T) -> U + Send + 'static,
+    ) -> Result<U> {
         let slot = Arc::new(Mutex::new(None));
         let (done, answer) = oneshot::channel();
         let filled = Arc::clone(&slot);
+        let lost = move || Error::Internal { operation: name.into(), detail: "no answer".into() };
         self.database.submit(Job {
             name,
             lane,
@@ -121,12 +135,13 @@ impl Store {
                 Ok(())
             }),
             // The caller may have gone away; its transaction stands all the same.
-            done: Box::new(move |result| drop(done.send(result))),
+            done: Box::new(move |result| {
+                let value = slot.lock().unwrap_or_else(|e| e.into_inner()).take();
+                let value = result.and_then(|()| value.ok_or_else(lost));
+                drop(done.send(value.map(then)));
+            }),
         });
-        let lost = || Error::Internal { operation: name.into(), detail: "no answer".into() };
-        answer.await.map_err(|_| lost())??;
-        let value = slot.lock().unwrap_or_else(|e| e.into_inner()).take();
-        value.ok_or_else(lost)
+        answer.await.map_err(|_| lost())?
     }
 
     /// Hears what other nodes tell; see [`Wake`]. Said once, by the engine.

@@ -6,6 +6,7 @@
 
 use super::claim::{self, Assignment, Claim};
 use super::floor::{ClaimFloor, Lane};
+use super::hand_over::{Handed, hand_over};
 use super::hot::task_of;
 use super::submit::{Submitted, insert, look_up, submitted};
 use crate::error::Result;
@@ -59,13 +60,13 @@ pub(super) async fn submit(
     store: &Store,
     floor: &Arc<ClaimFloor>,
     tasks: &Arc<Vec<NewTask>>,
-    idle: &dyn Idle,
+    idle: &Arc<dyn Idle>,
 ) -> Option<Vec<Outcome<Submitted>>> {
     let ids: HashSet<Uuid> = tasks.iter().map(|task| task.id.0).collect();
     if ids.len() < tasks.len() {
         return None;
     }
-    let claims = offers(idle, tasks);
+    let claims = offers(&**idle, tasks);
     if claims.is_empty() {
         return None;
     }
@@ -73,52 +74,92 @@ pub(super) async fn submit(
     floor.lower(tasks);
     let lanes: Vec<Lane> = claims.iter().map(|c| (c.queues[0].clone(), c.profiles[0])).collect();
     let begun = floor.begin(&lanes);
-    let (body_tasks, body_claims) = (Arc::clone(tasks), claims.clone());
     let floors = begun.floors.clone();
-    let written =
-        store.write("submit", move |tx| run(tx, &body_tasks, &body_claims, &lanes, &floors)).await;
-    drop(begun);
-    let Ok((new, mut taken)) = written else {
-        // The plain submit meets the same error again, and knows how to split it.
-        claims.iter().for_each(|claim| idle.deliver(claim, Vec::new()));
-        return None;
+    let batch = Batch { tasks: Arc::clone(tasks), claims: claims.clone(), lanes, floors };
+    // The workers are told by the thread that has committed, before anybody else is woken.
+    let (told, waiting) = (Arc::clone(idle), claims.clone());
+    let deliver = move |done: Done| {
+        for (claim, assignments) in waiting.iter().zip(done.taken?) {
+            told.deliver(claim, assignments);
+        }
+        Some(done.new)
     };
-    for claim in claims.iter().rev() {
-        idle.deliver(claim, taken.pop().unwrap_or_default());
-    }
+    let body = move |tx: &mut dyn Tx| batch.run(tx);
+    let written = store.run_then(crate::store::Lane::Write, "submit", body, deliver).await;
+    drop(begun);
+    let new = match written {
+        Ok(Some(new)) => new,
+        Ok(None) => {
+            find_again(store, &claims, &**idle).await;
+            HashSet::new()
+        }
+        Err(_) => {
+            // The plain submit meets the same error again, and knows how to split it.
+            claims.iter().for_each(|claim| idle.deliver(claim, Vec::new()));
+            return None;
+        }
+    };
     Some(outcomes(store, tasks, &new).await)
 }
 
-type Done = (HashSet<Uuid>, Vec<Vec<Assignment>>);
+/// A task that was known may be our own: a try before this one committed, and its answer was lost.
+async fn find_again(store: &Store, claims: &[Claim], idle: &dyn Idle) {
+    for claim in claims {
+        let wanted = claim.clone();
+        let body = move |tx: &mut dyn Tx| claim::assignments(&tx.run(claim::assigned(&wanted))?);
+        let taken = store.read("claimed_before", body).await;
+        // Without an answer the worker learns of it by its next heartbeat.
+        idle.deliver(claim, taken.unwrap_or_default());
+    }
+}
 
-fn run(
-    tx: &mut dyn Tx,
-    tasks: &[NewTask],
-    claims: &[Claim],
-    lanes: &[Lane],
-    floors: &[i64],
-) -> Result<Done> {
-    let all: Vec<&NewTask> = tasks.iter().collect();
-    let (inserted, ids) = insert(tx, &all);
-    let mut taken = Vec::with_capacity(claims.len());
-    if tx.dialect() == Dialect::Sqlite {
-        let rows = tx.run(inserted)?;
-        for (claim, lane) in claims.iter().zip(lanes) {
-            taken.push(
-                claim::take_sqlite(tx, claim, claim.max, std::slice::from_ref(lane), false)?.0,
-            );
+/// Tasks, and those who wait for them.
+struct Batch {
+    tasks: Arc<Vec<NewTask>>,
+    claims: Vec<Claim>,
+    lanes: Vec<Lane>,
+    floors: Vec<i64>,
+}
+
+struct Done {
+    /// Which tasks are new.
+    new: HashSet<Uuid>,
+    /// What each claim took; `None` if that is to be read again.
+    taken: Option<Vec<Vec<Assignment>>>,
+}
+
+impl Batch {
+    fn run(&self, tx: &mut dyn Tx) -> Result<Done> {
+        if let ([task], [claim]) = (&self.tasks[..], &self.claims[..]) {
+            let handed = hand_over(tx, task, claim, &self.lanes[0], self.floors[0])?;
+            return Ok(match handed {
+                Handed::New(taken) => {
+                    Done { new: HashSet::from([task.id.0]), taken: Some(vec![taken]) }
+                }
+                Handed::Known => Done { new: HashSet::new(), taken: None },
+            });
         }
-        return Ok((new(&rows, &ids)?, taken));
+        let all: Vec<&NewTask> = self.tasks.iter().collect();
+        let (inserted, ids) = insert(tx, &all);
+        let mut taken = Vec::with_capacity(self.claims.len());
+        if tx.dialect() == Dialect::Sqlite {
+            let rows = tx.run(inserted)?;
+            for (claim, lane) in self.claims.iter().zip(&self.lanes) {
+                let lanes = std::slice::from_ref(lane);
+                taken.push(claim::take_sqlite(tx, claim, claim.max, lanes, false)?.0);
+            }
+            return Ok(Done { new: new(&rows, &ids)?, taken: Some(taken) });
+        }
+        let mut calls: Vec<Call<'_>> = vec![inserted];
+        for ((claim, lane), &floor) in self.claims.iter().zip(&self.lanes).zip(&self.floors) {
+            calls.extend(claim::calls(tx, claim, claim.max, &[(lane, floor)], false));
+        }
+        let rows = tx.run_and_commit(calls)?;
+        for pair in rows[1..].chunks(2) {
+            taken.push(claim::assignments(&pair[1])?);
+        }
+        Ok(Done { new: new(&rows[0], &ids)?, taken: Some(taken) })
     }
-    let mut calls: Vec<Call<'_>> = vec![inserted];
-    for ((claim, lane), &floor) in claims.iter().zip(lanes).zip(floors) {
-        calls.extend(claim::calls(tx, claim, claim.max, &[(lane, floor)], false));
-    }
-    let rows = tx.run_and_commit(calls)?;
-    for pair in rows[1..].chunks(2) {
-        taken.push(claim::assignments(&pair[1])?);
-    }
-    Ok((new(&rows[0], &ids)?, taken))
 }
 
 fn new(rows: &[crate::value::Row], ids: &[Uuid]) -> Result<HashSet<Uuid>> {

@@ -22,6 +22,7 @@ statement!(REMOVE_TOKENS, "retention/remove_tokens");
 statement!(REMOVE_APPROVALS, "retention/remove_approvals");
 statement!(REMOVE_TROUBLE, "retention/remove_trouble");
 statement!(REMOVE_TROUBLE_NOTES, "retention/remove_trouble_notes");
+statement!(REMOVE_STEPS, "retention/remove_steps");
 statement!(REMOVE_STATE, "retention/remove_state");
 statement!(REMOVE_SPEC, "retention/remove_spec");
 statement!(shared AUDIT, "retention/audit");
@@ -39,6 +40,7 @@ pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[
     &REMOVE_APPROVALS,
     &REMOVE_TROUBLE,
     &REMOVE_TROUBLE_NOTES,
+    &REMOVE_STEPS,
     &REMOVE_STATE,
     &REMOVE_SPEC,
     &AUDIT,
@@ -69,6 +71,7 @@ fn remove(tx: &mut dyn Tx, keep_ms: i64, limit: usize) -> Result<usize> {
         &REMOVE_APPROVALS,
         &REMOVE_TROUBLE_NOTES,
         &REMOVE_TROUBLE,
+        &REMOVE_STEPS,
         &REMOVE_STATE,
         &REMOVE_SPEC,
     ] {

@@ -4,6 +4,7 @@
 
 use crate::bouncer::Bouncer;
 use crate::cluster::{Cluster, ClusterOptions, eventually};
+use crate::facts::eager::Waiting;
 use crate::world::*;
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,7 +113,17 @@ async fn every_call_is_done_once_and_answered(pooled: bool) {
     let cancelled = pair.in_doubt(async move { tasks.cancel(left, "boss", None).await }).await;
     assert_eq!(cancelled.unwrap(), State::Cancelled);
     assert_eq!(pair.story(left).await, ["submit:pending", "cancel:cancelled"]);
-    assert_eq!(pair.database.stats().ambiguous_commits, 7);
+    // A task that was handed over in the transaction that submits it: its lease is good.
+    let waiting = Arc::new(Waiting::default());
+    pair.tasks.dispatch_to(&(Arc::clone(&waiting) as _));
+    waiting.enter(claim_of("w1", &["alone"], 1));
+    let (tasks, alone) = (pair.tasks.clone(), task(|r| r.queue = Some("alone".into())));
+    let submitted = pair.in_doubt(async move { tasks.submit(vec![alone]).await }).await;
+    let held = waiting.got().concat();
+    assert_eq!(held[0].task.id, submitted[0].as_ref().unwrap().id);
+    assert_eq!(pair.story(held[0].task.id).await, ["submit:pending", "claim:claimed"]);
+    assert_eq!(pair.finish(&held[0], complete()).await, State::Completed);
+    assert_eq!(pair.database.stats().ambiguous_commits, 9);
     pair.tasks.store().close();
 }
 

@@ -10,6 +10,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -25,6 +26,8 @@ const CHAIN: usize = 2;
 
 pub(super) struct Dispatcher {
     tasks: Tasks,
+    /// What was taken is delivered by the database's threads, which are in no runtime.
+    runtime: Handle,
     state: Mutex<State>,
 }
 
@@ -61,6 +64,7 @@ enum Woken {
 /// once instead of waiting for their leases to run out.
 struct Handover {
     tasks: Tasks,
+    runtime: Handle,
     claim: Claim,
     assignments: Vec<Assignment>,
 }
@@ -74,10 +78,9 @@ impl Handover {
 impl Drop for Handover {
     fn drop(&mut self) {
         let assignments = std::mem::take(&mut self.assignments);
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if !assignments.is_empty() {
             let (tasks, claim) = (self.tasks.clone(), self.claim.clone());
-            runtime.spawn(async move { give_back(&tasks, &claim, assignments).await });
+            self.runtime.spawn(async move { give_back(&tasks, &claim, assignments).await });
         }
     }
 }
@@ -137,8 +140,9 @@ impl State {
 }
 
 impl Dispatcher {
+    /// Must be called inside a tokio runtime.
     pub(super) fn new(tasks: Tasks) -> Dispatcher {
-        Dispatcher { tasks, state: Mutex::default() }
+        Dispatcher { tasks, runtime: Handle::current(), state: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -209,10 +213,11 @@ impl Dispatcher {
     /// behind what it never saw.
     async fn take(&self, claim: &Claim) -> Result<Vec<Assignment>> {
         let (answer, answered) = oneshot::channel();
-        let (tasks, claim) = (self.tasks.clone(), claim.clone());
+        let (tasks, claim, runtime) = (self.tasks.clone(), claim.clone(), self.runtime.clone());
         tokio::spawn(async move {
             let taken = tasks.claim(claim.clone()).await;
-            let _ = answer.send(taken.map(|assignments| Handover { tasks, claim, assignments }));
+            let handover = |assignments| Handover { tasks, runtime, claim, assignments };
+            let _ = answer.send(taken.map(handover));
         });
         let taken = answered.await.unwrap_or_else(|_| {
             let detail = "a claim ended without an answer".into();
@@ -315,8 +320,8 @@ impl Idle for Dispatcher {
             queue.handed_over += assignments.len();
         }
         drop(state);
-        let (tasks, claim) = (self.tasks.clone(), claim.clone());
-        let handover = Handover { tasks, claim, assignments };
+        let (tasks, runtime) = (self.tasks.clone(), self.runtime.clone());
+        let handover = Handover { tasks, runtime, claim: claim.clone(), assignments };
         let _ = woken.send(Woken::Given(Box::new(handover)));
     }
 }
