@@ -20,9 +20,9 @@ const WRITING: [&str; 5] = [
     "alert_is_told",
 ];
 
-/// Of the writer's statements only one can end a task poisoned or stuck: the cold path's, which sets
-/// every column. A trigger on a column that the hot statements leave alone is no part of them at all;
-/// even a condition that is false cost a tenth of a completion.
+/// Of the writer's statements only one can end a task poisoned or stuck: the cold path's, which
+/// sets every column. A trigger on a column that the hot statements leave alone is no part of them
+/// at all; even a condition that is false cost a tenth of a completion.
 const RARE: (&str, &str, &str) =
     ("task_state_enters_trouble", "AFTER UPDATE ON", "AFTER UPDATE OF retry_count ON");
 
