@@ -12,6 +12,8 @@ mod events;
 mod failure;
 mod inform;
 mod migrate;
+mod signal;
+mod step;
 mod submit;
 mod task;
 mod wait;
@@ -74,6 +76,10 @@ enum Command {
     Task(task::Arguments),
     /// See what waits for a person, and answer.
     Approval(approval::Arguments),
+    /// Decide over steps of which nobody knows whether they ran.
+    Step(step::Arguments),
+    /// Tell a waiting task what it waits for.
+    Signal(signal::Arguments),
     /// Look at the workers' sessions.
     Session(inform::SessionArguments),
     /// Follow every transition of every task, live.
@@ -227,6 +233,8 @@ async fn dispatch(command: Command, context: &Context) -> Result<u8, Failure> {
         Command::Worker(arguments) => work::run(*arguments, context).await,
         Command::Task(arguments) => task::run(arguments, context).await,
         Command::Approval(arguments) => approval::run(arguments, context).await,
+        Command::Step(arguments) => step::run(arguments, context).await,
+        Command::Signal(arguments) => signal::run(arguments, context).await,
         Command::Session(arguments) => inform::sessions(arguments, context).await,
         Command::Events(arguments) => events::run(arguments, context).await,
         Command::Migrate(arguments) => migrate::run(arguments, context).await,

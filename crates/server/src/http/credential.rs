@@ -29,6 +29,7 @@ pub const OPERATORS_ONLY: &[(&str, &str)] = &[
     ("POST", "/v1/approvals/{id}/deny"),
     ("POST", "/v1/approvals/{id}/tokens"),
     ("GET", "/v1/audit"),
+    ("POST", "/v1/steps/{id}/resolve"),
 ];
 
 /// Takes a key's text apart: `NAME:KEY`, `NAME:worker:KEY`, `NAME:operator:KEY`, or `KEY` alone.

@@ -19,8 +19,10 @@ mod origin;
 mod problem;
 mod request;
 mod session;
+mod step;
 mod submit;
 mod task;
+mod wait;
 
 pub use accept::serve;
 use credential::Caller;
