@@ -12,6 +12,7 @@ use windlass::domain::approval::{MAX_OCCURRENCE, MAX_REQUIRED};
 use windlass::domain::failure::{MAX_CODE_BYTES, MAX_MESSAGE_BYTES};
 use windlass::domain::order::{MAX_PRIORITY, MIN_PRIORITY};
 use windlass::domain::step;
+use windlass::domain::trouble::MAX_NOTE_BYTES;
 use windlass::domain::validate::{
     MAX_BATCH_ITEMS, MAX_CODES, MAX_DELAY_MS, MAX_LEASE_MS, MAX_NAME_BYTES, MAX_REASON_CHARS,
     MAX_RETRIES, MAX_ROUTES, MAX_SLOTS, MAX_TAGS, MAX_WORKER_BYTES, MIN_LEASE_MS,
@@ -45,6 +46,7 @@ pub fn complete(mut document: Json) -> Json {
 
 /// Names of schemas that differ from those of our types: clients are generated from them.
 const NAMES: &[(&str, &str)] = &[
+    ("AlertBody", "Alert"),
     ("ApprovalBody", "Approval"),
     ("AskRequest", "NewApproval"),
     ("AuditBody", "AuditEntry"),
@@ -58,14 +60,20 @@ const NAMES: &[(&str, &str)] = &[
     ("FailureBody", "Failure"),
     ("HistoryBody", "Transition"),
     ("LeaseBody", "Lease"),
+    ("List_AlertBody", "AlertList"),
     ("List_FailureBody", "FailureList"),
     ("List_HistoryBody", "TransitionList"),
     ("List_NodeBody", "NodeList"),
+    ("List_NoticeBody", "NoticeList"),
+    ("List_PoisonBody", "PoisonList"),
     ("List_SessionBody", "SessionList"),
     ("List_TaskBody", "TaskList"),
     ("NodeBody", "Node"),
     ("List_StepBody", "StepList"),
+    ("NoteBody", "Note"),
+    ("NoticeBody", "Notice"),
     ("OutcomeName", "Outcome"),
+    ("PoisonBody", "Poison"),
     ("SessionBody", "Session"),
     ("SignalBody", "Signal"),
     ("StatusBody", "ServerStatus"),
@@ -129,8 +137,11 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
     let has_query = parameters.iter().any(|parameter| parameter["in"] == "query");
     let is_open = super::middleware::OPEN.contains(&path);
     let is_session = path.starts_with("/v1/sessions/{id}/") && !path.ends_with("/finish");
+    // Of two who act on the same thing one comes second.
+    let is_workflow = path.starts_with("/v1/poison/") && method == "post";
     let is_leased = operation["tags"][0] == "work" || path.ends_with("/{id}/approvals");
-    let can_conflict = is_leased || path.ends_with("/cancel") || is_session;
+    let is_refused_later = is_workflow && !path.ends_with("/note");
+    let can_conflict = is_leased || path.ends_with("/cancel") || is_session || is_refused_later;
     let mut codes: Vec<(u16, Vec<&str>)> = Vec::new();
     let mut wrong = Vec::new();
     wrong.extend(has_id.then_some("invalid_id"));
@@ -151,6 +162,7 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
     codes.push((404, has_missing.then_some(missing).into_iter().collect()));
     let conflicts: &[&str] = match (can_conflict, is_session) {
         (false, _) => &[],
+        (true, _) if is_workflow => &["illegal_transition"],
         (true, true) => &["session_closed"],
         (true, false) => &["lease_lost", "already_finished", "illegal_transition"],
     };
@@ -308,6 +320,14 @@ fn bounds(document: &mut Json) {
         "reason",
         json!({ "maxLength": MAX_REASON_CHARS, "pattern": "^[^\\u0000]*$" }),
     );
+    let text = json!({ "minLength": 1, "maxLength": MAX_NOTE_BYTES, "pattern": "^[^\\u0000]*$" });
+    for schema in
+        ["AssignRequest", "InvestigateRequest", "NoteRequest", "ResolveRequest", "AbandonRequest"]
+    {
+        of(schema, "note", text.clone());
+    }
+    of("AssignRequest", "assignee", name(MAX_NAME_BYTES));
+    of("InvestigateRequest", "assignee", name(MAX_NAME_BYTES));
     of("FailRequest", "retry_after_ms", range(0, MAX_DELAY_MS));
     step_bounds(&mut of);
     of("FinishItem", "retry_after_ms", range(0, MAX_DELAY_MS));

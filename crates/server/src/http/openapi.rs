@@ -3,7 +3,10 @@
 //! What every operation has in common (its errors, keys) is added in `describe`, once.
 
 use super::problem::{Problem, TITLES};
-use super::{Api, action, approval, describe, event, health, session, step, submit, task, wait};
+use super::{
+    Api, action, alert, approval, describe, event, health, poison, session, step, submit, task,
+    wait,
+};
 use axum::Router;
 use axum::http::header;
 use axum::routing::get;
@@ -29,6 +32,7 @@ use utoipa_axum::routes;
         (name = "steps", description = "Steps that wait for a person"),
         (name = "signals", description = "What waiting tasks are told"),
         (name = "sessions", description = "Workers"),
+        (name = "trouble", description = "What needs a person, and who is told"),
         (name = "events", description = "Everything that happens"),
         (name = "service", description = "The server itself")
     )
@@ -74,6 +78,16 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(session::claim))
         .routes(routes!(session::heartbeat))
         .routes(routes!(session::finish))
+        .routes(routes!(poison::list))
+        .routes(routes!(poison::show))
+        .routes(routes!(poison::assign))
+        .routes(routes!(poison::investigate))
+        .routes(routes!(poison::note))
+        .routes(routes!(poison::resolve))
+        .routes(routes!(poison::abandon))
+        .routes(routes!(alert::list))
+        .routes(routes!(alert::acknowledge))
+        .routes(routes!(alert::notices))
         .routes(routes!(event::events))
         .routes(routes!(health::live))
         .routes(routes!(health::ready))

@@ -15,6 +15,7 @@ mod document;
 mod event;
 mod list;
 mod node;
+mod poison;
 mod server;
 mod service;
 mod session;
@@ -25,6 +26,7 @@ mod step_document;
 mod stream;
 mod task;
 mod wait;
+mod webhook;
 mod wire;
 mod work;
 
