@@ -1,8 +1,8 @@
 //! Random crashes between any two instructions of the step protocol.
 //!
 //! A worker is a list of instructions: claim, run, record, begin, complete, finish. It may die
-//! before or after any of them, lose the answer of any call and repeat it, or come back after others
-//! have taken its task. Whatever happens, a recorded result never changes, and a step that must not
+//! before or after any of them, lose the answer of any call and repeat it, or come back when
+//! others have taken its task. Whatever happens, a recorded result never changes, and a step that must not
 //! run twice runs once, and once more for each time a person allowed it.
 
 use crate::world::*;
