@@ -2,8 +2,8 @@
 //!
 //! A worker is a list of instructions: claim, run, record, begin, complete, finish. It may die
 //! before or after any of them, lose the answer of any call and repeat it, or come back when
-//! others have taken its task. Whatever happens, a recorded result never changes, and a step that must not
-//! run twice runs once, and once more for each time a person allowed it.
+//! others have taken its task. Whatever happens, a recorded result never changes, and a step that
+//! must not run twice runs once, and once more for each time a person allowed it.
 
 use crate::world::*;
 use serde_json::json;
