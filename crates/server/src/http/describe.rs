@@ -134,6 +134,7 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
         (true, false) => &["lease_lost", "already_finished", "illegal_transition"],
     };
     codes.push((409, conflicts.to_vec()));
+    codes.push((410, has("after").then_some("cursor_expired").into_iter().collect()));
     for (status, code) in
         [(408, "request_timeout"), (413, "payload_too_large"), (415, "unsupported_media_type")]
     {
