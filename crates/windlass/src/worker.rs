@@ -253,12 +253,9 @@ async fn beat(engine: Engine, session: SessionId, lease_ms: Option<i64>, running
                 continue;
             }
         };
-        let gone: Vec<TaskId> = answer.cancelled.into_iter().chain(answer.lost).collect();
         let mut running = lock(&running);
-        let leases: Vec<LeaseId> =
-            running.iter().filter(|(_, (task, _))| gone.contains(task)).map(|(l, _)| *l).collect();
-        for lease in leases {
-            if let Some((_, lost)) = running.remove(&lease) {
+        for gone in answer.cancelled.into_iter().chain(answer.lost) {
+            if let Some((_, lost)) = running.remove(&gone.lease) {
                 let _ = lost.send(());
             }
         }

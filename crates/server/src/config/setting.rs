@@ -85,7 +85,6 @@ pub const SETTINGS: &[Setting] = &[
         None,
         "The keys that the server accepts, each as NAME:KEY; the name stands in the history.",
     ),
-    setting("cluster_key", Kind::Secret, None, "What the nodes of one cluster share."),
     setting(
         "log",
         Kind::Filter,
