@@ -82,6 +82,13 @@ pub fn decide(task: &Snapshot, command: &Command, now: Timestamp) -> Result<Deci
     }
 }
 
+/// Fencing for what is recorded beside a task: a running task's lease must match. A lease that ran
+/// out and was taken by nobody still counts, because the effect has happened already.
+pub fn may_record(task: &Snapshot, lease: LeaseId) -> Result<(), Refusal> {
+    require_lease(task, lease)?;
+    if task.status == State::Running { Ok(()) } else { Err(illegal(task, Event::Start)) }
+}
+
 /// Fencing before an effect: the lease must match and be unexpired.
 fn require_live_lease(task: &Snapshot, lease: LeaseId, now: Timestamp) -> Result<(), Refusal> {
     require_lease(task, lease)?;

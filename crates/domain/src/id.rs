@@ -42,6 +42,10 @@ id! {
     SessionId;
     /// A question to a person.
     ApprovalId;
+    /// A step of a task: made of what identifies the step, so that the same step has the same id.
+    StepId;
+    /// Something that a waiting task may be told.
+    SignalId;
 }
 
 /// What a reader may know of a lease: enough to tell two apart, and no right to anything.

@@ -1,7 +1,9 @@
 //! A rule says no. Each refusal has a stable code and says what to do.
 
 use crate::approval::Refused;
+use crate::id::StepId;
 use crate::state::{Event, State};
+use crate::step::{StepEvent, StepState};
 
 /// One field that is not as it must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +55,37 @@ pub enum Refusal {
         /// `the idempotency key` or `the id`.
         what: &'static str,
     },
+    /// Nobody knows whether a step that must not run twice has run.
+    #[error(
+        "step {step} was begun and its outcome is unknown; the task waits until a person records \
+         the result, allows the step to run again, or fails it"
+    )]
+    InDoubt {
+        /// Which step.
+        step: StepId,
+    },
+    /// The step does not stand where the request needs it.
+    #[error("step {step} is {state}, so it cannot {event}")]
+    StepState {
+        /// Which step.
+        step: StepId,
+        /// Where it stands.
+        state: StepState,
+        /// What was asked.
+        event: StepEvent,
+    },
+    /// There is no such step.
+    #[error("there is no such step")]
+    UnknownStep,
+    /// A finished task takes no signals.
+    #[error("the task is {state}; nobody will wait for this signal")]
+    TaskFinished {
+        /// How it ended.
+        state: State,
+    },
+    /// The replay would do something that must not be done twice, or cannot be done.
+    #[error("{0}")]
+    Replay(#[from] crate::replay::Refused),
     /// A voice does not count.
     #[error(transparent)]
     Approval(Refused),
@@ -81,6 +114,11 @@ impl Refusal {
             Refusal::NotDue => "not_due",
             Refusal::UnknownTask => "not_found",
             Refusal::IdempotencyKeyReused { .. } => "idempotency_key_reused",
+            Refusal::InDoubt { .. } => "in_doubt",
+            Refusal::StepState { .. } => "illegal_step",
+            Refusal::UnknownStep => "not_found",
+            Refusal::TaskFinished { .. } => "task_finished",
+            Refusal::Replay(refused) => refused.code(),
             Refusal::Approval(refused) => refused.code(),
             Refusal::Invalid(_) => "validation_failed",
         }

@@ -3,6 +3,7 @@
 //! Invariant: answers go to standard output, everything else to standard error; with `--json` both
 //! are JSON. The exit codes are those of [`EXIT_CODES`], and `docs/cli.md` is compared with it.
 
+mod approval;
 mod argument;
 mod demo;
 #[cfg(test)]
@@ -71,6 +72,8 @@ enum Command {
     Worker(Box<work::Arguments>),
     /// Submit, find, follow and cancel tasks.
     Task(task::Arguments),
+    /// See what waits for a person, and answer.
+    Approval(approval::Arguments),
     /// Look at the workers' sessions.
     Session(inform::SessionArguments),
     /// Follow every transition of every task, live.
@@ -223,6 +226,7 @@ async fn dispatch(command: Command, context: &Context) -> Result<u8, Failure> {
         Command::Demo(arguments) => demo::run(arguments, context).await,
         Command::Worker(arguments) => work::run(*arguments, context).await,
         Command::Task(arguments) => task::run(arguments, context).await,
+        Command::Approval(arguments) => approval::run(arguments, context).await,
         Command::Session(arguments) => inform::sessions(arguments, context).await,
         Command::Events(arguments) => events::run(arguments, context).await,
         Command::Migrate(arguments) => migrate::run(arguments, context).await,

@@ -67,6 +67,8 @@ pub struct Config {
     pub unsafe_durability: bool,
     /// Where notices are sent; none means that they are only stored.
     pub webhook_url: Vec<String>,
+    /// Who gets a token with the notice of each new approval.
+    pub approvers: Vec<String>,
     /// What they are signed with.
     pub webhook_secret: Option<Secret>,
     /// What they were signed with before, and are signed with too while receivers change over.
@@ -226,6 +228,7 @@ fn assemble(found: &[(&'static Setting, Vec<String>, Source)]) -> Config {
         poll_ms: number("poll_ms"),
         unsafe_durability: text("unsafe_durability") == "true",
         webhook_url: all("webhook_url").to_vec(),
+        approvers: all("approvers").to_vec(),
         webhook_secret: one("webhook_secret").map(Secret),
         webhook_secret_before: one("webhook_secret_before").map(Secret),
         webhook_allow: all("webhook_allow").to_vec(),

@@ -8,6 +8,7 @@
 use serde_json::Value;
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
+use windlass::domain::show::is_deceptive;
 
 /// The longest cell of a table, in characters.
 const MAX_CELL: usize = 60;
@@ -75,14 +76,6 @@ pub fn painted(text: &str, paint: Paint) -> String {
         return text.to_owned();
     }
     format!("{}{text}\x1b[0m", paint.sequence())
-}
-
-/// Characters that a terminal acts upon, or that make a line read as another one.
-fn is_deceptive(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{feff}')
-        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
-        || matches!(c, '\u{e0000}'..='\u{e007f}')
 }
 
 /// One line of text, safe for a terminal: `\n` and the like become visible.

@@ -20,6 +20,7 @@ pub async fn run(config: Config) -> Result<()> {
     let options = Options {
         advertise: config.advertise.clone(),
         poll: Duration::from_millis(config.poll_ms.max(1)),
+        approvers: approvers(&config),
         ..Options::default()
     };
     let store = windlass::database::open_with(&config.database, config.unsafe_durability)?;
@@ -52,6 +53,15 @@ pub async fn run(config: Config) -> Result<()> {
     engine.shutdown(shutdown).await;
     tracing::info!("bye");
     Ok(())
+}
+
+/// Who is sent tokens. Without a webhook nobody would get them, so none are made.
+fn approvers(config: &Config) -> Vec<String> {
+    if config.webhook_url.is_empty() && !config.approvers.is_empty() {
+        tracing::warn!("`approvers` is set, but no `webhook_url`: nobody is sent a token");
+        return Vec::new();
+    }
+    config.approvers.clone()
 }
 
 /// A panic is told like everything else: as a line of the log.

@@ -5,10 +5,12 @@
 //! The task is locked before its approval, always in this order, so votes stand in line.
 //! Absent: who somebody is, and who is told. The server knows credentials, the engine tells.
 
+mod announce;
 mod ask;
 mod token;
 mod vote;
 
+pub use announce::Announce;
 pub use ask::{Asked, Asking};
 pub use token::{Issue, Issued};
 pub use vote::{Decided, Deciding, Right};
@@ -129,6 +131,8 @@ pub struct NewRequest {
     pub requested_by: String,
     /// How long it stands; for ever if `None`.
     pub expires_ms: Option<i64>,
+    /// Who is told.
+    pub announce: Option<Announce>,
 }
 
 /// Carries out an approved request, in the transaction of the last voice. It may run again from the
@@ -218,8 +222,7 @@ impl Approvals {
         let now = tx.now()?;
         let request = Some(&new.request);
         open(tx, new.id, new.task, Kind::Replay, &question, request, now)?;
-        let opened = find(tx, &SHOW, new.id)?;
-        opened.map(Ok).ok_or_else(|| internal("an approval that was opened is not there"))
+        opened(tx, new.id, new.announce.as_ref()).map(Ok)
     }
 
     /// Ends requests that nobody decided about in time; returns how many. Tasks that wait at a gate
@@ -261,6 +264,16 @@ pub(crate) fn open(
         request,
     ];
     tx.run(Call::one(&OPEN, params)).map(drop)
+}
+
+/// A question that was just written down, and told.
+fn opened(tx: &mut dyn Tx, id: ApprovalId, told: Option<&Announce>) -> Result<Approval> {
+    let approval = find(tx, &SHOW, id)?;
+    let approval = approval.ok_or_else(|| internal("an approval that was opened is not there"))?;
+    if let Some(told) = told {
+        announce::announce(tx, &approval, told)?;
+    }
+    Ok(approval)
 }
 
 /// Locks the task of an approval, then reads the approval as it stands under the lock.

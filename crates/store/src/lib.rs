@@ -18,12 +18,15 @@ pub mod node;
 pub mod notice;
 pub mod postgres;
 pub mod session;
+pub mod signal;
 pub mod sqlite;
 pub mod statement;
+pub mod step;
 pub mod store;
 pub mod task;
 pub mod tx;
 pub mod value;
+mod wait;
 
 /// Every statement of the store: tests prepare them all and look at their plans.
 #[doc(hidden)]
@@ -34,6 +37,9 @@ pub fn statements() -> Vec<&'static statement::Statement> {
         node::STATEMENTS,
         notice::STATEMENTS,
         session::STATEMENTS,
+        signal::STATEMENTS,
+        step::STATEMENTS,
+        wait::STATEMENTS,
     ];
     let rest = rest.into_iter().flatten().copied();
     task::statements().chain(approval::statements()).chain(rest).collect()

@@ -6,6 +6,7 @@
 use crate::statement::{Dialect, without_lists};
 use windlass_domain::profile::{PROFILES, Profile};
 use windlass_domain::state::{Event, State};
+use windlass_domain::step::STEPS;
 use windlass_domain::transition::{TRANSITIONS, Transition};
 
 /// The generated parts, by the name of their marker. PostgreSQL looks transitions up in its table;
@@ -18,10 +19,17 @@ pub fn parts(dialect: Dialect) -> Vec<(&'static str, String)> {
     parts
 }
 
+/// The generated part of the migration of steps.
+pub fn step_parts() -> Vec<(&'static str, String)> {
+    let rows: Vec<_> = STEPS.iter().map(|(f, _, t)| format!("    ('{f}', '{t}')")).collect();
+    let insert = "INSERT INTO step_transition (from_status, to_status) VALUES";
+    vec![("step_transitions", format!("{insert}\n{};\n", rows.join(",\n")))]
+}
+
 /// Replaces what stands between each marker and its end.
-pub fn fill(migration: &str, dialect: Dialect) -> String {
+pub fn fill(migration: &str, parts: Vec<(&'static str, String)>) -> String {
     let mut text = migration.to_owned();
-    for (name, part) in parts(dialect) {
+    for (name, part) in parts {
         let begin = format!("--@{name}\n");
         let Some(start) = text.find(&begin).map(|at| at + begin.len()) else {
             continue;
@@ -165,18 +173,20 @@ mod tests {
     #[test]
     fn the_migrations_carry_the_machine_of_the_domain() {
         for (engine, dialect) in [("sqlite", Dialect::Sqlite), ("postgres", Dialect::Postgres)] {
-            let path =
-                format!("{}/migrations/{engine}/0001_task.up.sql", env!("CARGO_MANIFEST_DIR"));
-            let text = std::fs::read_to_string(&path).expect("the migration exists");
-            for (name, _) in parts(dialect) {
-                assert!(text.contains(&format!("--@{name}\n")), "{path} lacks --@{name}");
+            for (file, parts) in [("0001_task", parts(dialect)), ("0003_step", step_parts())] {
+                let folder = env!("CARGO_MANIFEST_DIR");
+                let path = format!("{folder}/migrations/{engine}/{file}.up.sql");
+                let text = std::fs::read_to_string(&path).expect("the migration exists");
+                for (name, _) in &parts {
+                    assert!(text.contains(&format!("--@{name}\n")), "{path} lacks --@{name}");
+                }
+                let filled = fill(&text, parts);
+                if std::env::var_os("UPDATE_DOCS").is_some() {
+                    std::fs::write(&path, &filled).expect("the migration can be written");
+                    continue;
+                }
+                assert!(filled == text, "{path} differs from the domain's tables");
             }
-            let filled = fill(&text, dialect);
-            if std::env::var_os("UPDATE_DOCS").is_some() {
-                std::fs::write(&path, &filled).expect("the migration can be written");
-                continue;
-            }
-            assert!(filled == text, "{path} differs from the domain's TRANSITIONS or PROFILES");
         }
     }
 }

@@ -43,6 +43,8 @@ macro_rules! migration {
 pub static MIGRATIONS: &[Migration] = &[
     migration!(1, "task", "0001_task"),
     migration!(2, "service", "0002_service"),
+    migration!(3, "step", "0003_step"),
+    migration!(4, "wait", "0004_wait"),
     migration!(5, "trouble", "0005_trouble"),
     migration!(6, "approval", "0006_approval"),
     migration!(7, "eager", "0007_eager"),

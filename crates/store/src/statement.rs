@@ -107,6 +107,9 @@ pub fn expand(text: &str, dialect: Dialect) -> String {
         ("{task_columns}", TASK_COLUMNS.to_owned()),
         ("{notice_columns}", crate::notice::COLUMNS.to_owned()),
         ("{session_columns}", crate::session::COLUMNS.to_owned()),
+        ("{step_columns}", crate::step::COLUMNS.to_owned()),
+        ("{wait_columns}", crate::wait::COLUMNS.to_owned()),
+        ("{signal_columns}", crate::signal::COLUMNS.to_owned()),
         ("{approval_columns}", crate::approval::COLUMNS.to_owned()),
     ] {
         out = out.replace(key, &value);

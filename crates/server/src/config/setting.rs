@@ -23,6 +23,8 @@ pub enum Kind {
     Secrets,
     /// Many URLs, whose paths may hold a secret: an array in the file, commas elsewhere.
     Urls,
+    /// Many names of people: an array in the file, commas elsewhere.
+    Names,
     /// Many hosts, names or addresses: an array in the file, commas elsewhere.
     Hosts,
     /// A filter of logs.
@@ -83,7 +85,8 @@ pub const SETTINGS: &[Setting] = &[
         "keys",
         Kind::Secrets,
         None,
-        "The keys that the server accepts, each as NAME:KEY; the name stands in the history.",
+        "The keys that the server accepts, each as NAME:KEY; the name stands in the history. \
+         NAME:worker:KEY can neither decide about approvals nor read the audit.",
     ),
     setting(
         "log",
@@ -122,6 +125,12 @@ pub const SETTINGS: &[Setting] = &[
         None,
         "Where notices (alerts, approvals) are sent; without any they are only stored.",
     ),
+    setting(
+        "approvers",
+        Kind::Names,
+        None,
+        "Who gets a token with the notice of each new approval; needs webhook_url.",
+    ),
     setting("webhook_secret", Kind::Secret, None, "What notices are signed with; see webhook_url."),
     setting(
         "webhook_secret_before",
@@ -151,7 +160,7 @@ impl Setting {
 
     /// Whether there may be many of it.
     pub fn is_list(&self) -> bool {
-        matches!(self.kind, Kind::Secrets | Kind::Urls | Kind::Hosts)
+        matches!(self.kind, Kind::Secrets | Kind::Urls | Kind::Hosts | Kind::Names)
     }
 
     /// The values of a text that came from a flag or a variable.
@@ -182,13 +191,15 @@ impl Setting {
             }),
             Kind::Url => check_url(value),
             Kind::Secret => check_key(value),
-            Kind::Secrets => match value.split_once(':') {
-                Some(("", _)) => Err("a name is missing; write NAME:KEY, or the key alone".into()),
-                Some((_, key)) => check_key(key),
-                None => check_key(value),
+            Kind::Secrets => match crate::http::split_key(value) {
+                ("", ..) => Err("a name is missing; write NAME:KEY, or the key alone".into()),
+                (_, _, key) => check_key(key),
             },
             Kind::Urls => check_webhook(value),
             Kind::Hosts => check_host(value),
+            Kind::Names => windlass::domain::approval::token_request(value, None)
+                .map(drop)
+                .map_err(|told| format!("`{given}` is no name of an approver: {told}")),
             Kind::Filter => {
                 crate::logging::parse(value).map(|_| ()).map_err(|told| format!("`{given}` {told}"))
             }
@@ -216,7 +227,7 @@ impl Setting {
             Kind::Secrets => format!("*** ({} keys)", values.len()),
             Kind::Database | Kind::Url => masked(first),
             Kind::Urls => values.iter().map(|url| origin(url)).collect::<Vec<_>>().join(", "),
-            Kind::Hosts => values.join(", "),
+            Kind::Hosts | Kind::Names => values.join(", "),
             _ => first.clone(),
         })
     }

@@ -5,8 +5,10 @@
 //! what the server refuses. A length is counted in bytes there and in characters in JSON schema:
 //! what the schema forbids is always refused, and a name beyond ASCII may be too long sooner.
 
+use super::credential::OPERATORS_ONLY;
 use super::session::MAX_WAIT_MS;
 use serde_json::{Map, Value as Json, json};
+use windlass::domain::approval::{MAX_OCCURRENCE, MAX_REQUIRED};
 use windlass::domain::failure::{MAX_CODE_BYTES, MAX_MESSAGE_BYTES};
 use windlass::domain::order::{MAX_PRIORITY, MIN_PRIORITY};
 use windlass::domain::validate::{
@@ -42,6 +44,13 @@ pub fn complete(mut document: Json) -> Json {
 
 /// Names of schemas that differ from those of our types: clients are generated from them.
 const NAMES: &[(&str, &str)] = &[
+    ("ApprovalBody", "Approval"),
+    ("AskRequest", "NewApproval"),
+    ("AuditBody", "AuditEntry"),
+    ("DisplayBody", "ApprovalDisplay"),
+    ("List_ApprovalBody", "ApprovalList"),
+    ("List_AuditBody", "AuditList"),
+    ("VoteBody", "ApprovalVote"),
     ("AssignmentBody", "Assignment"),
     ("ClaimBody", "ClaimRequest"),
     ("ErrorBody", "Error"),
@@ -115,26 +124,41 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
     let has_query = parameters.iter().any(|parameter| parameter["in"] == "query");
     let is_open = super::middleware::OPEN.contains(&path);
     let is_session = path.starts_with("/v1/sessions/{id}/") && !path.ends_with("/finish");
-    let can_conflict = operation["tags"][0] == "work" || path.ends_with("/cancel") || is_session;
+    let is_leased = operation["tags"][0] == "work" || path.ends_with("/{id}/approvals");
+    let can_conflict = is_leased || path.ends_with("/cancel") || is_session;
     let mut codes: Vec<(u16, Vec<&str>)> = Vec::new();
     let mut wrong = Vec::new();
     wrong.extend(has_id.then_some("invalid_id"));
     wrong.extend(has_body.then_some("invalid_json"));
     wrong.extend((has("cursor") || has("after")).then_some("invalid_cursor"));
     codes.push((400, wrong));
-    codes.push((403, vec!["origin_not_allowed"]));
+    let mut forbidden = vec!["origin_not_allowed"];
+    let is_operators = OPERATORS_ONLY.contains(&(method.to_uppercase().as_str(), path));
+    forbidden.extend(is_operators.then_some("forbidden"));
+    let is_decision = path.starts_with("/v1/approvals/") && method == "post";
+    forbidden.extend(is_decision.then_some("self_approval"));
+    codes.push((403, forbidden));
     codes.push((421, vec!["host_not_allowed"]));
     codes.push((401, (!is_open).then_some("unauthenticated").into_iter().collect()));
     let missing = if path.contains("sessions") { "session_not_found" } else { "not_found" };
     let is_finish = path.ends_with("/finish");
-    codes.push((404, (has_id && !is_finish).then_some(missing).into_iter().collect()));
+    let has_missing = (has_id && !is_finish) || is_decision;
+    codes.push((404, has_missing.then_some(missing).into_iter().collect()));
     let conflicts: &[&str] = match (can_conflict, is_session) {
         (false, _) => &[],
         (true, true) => &["session_closed"],
         (true, false) => &["lease_lost", "already_finished", "illegal_transition"],
     };
-    codes.push((409, conflicts.to_vec()));
-    codes.push((410, has("after").then_some("cursor_expired").into_iter().collect()));
+    let mut conflicts = conflicts.to_vec();
+    let mut gone = Vec::new();
+    gone.extend(has("after").then_some("cursor_expired"));
+    if is_decision {
+        conflicts = vec!["already_decided", "already_voted", "approval_withdrawn"];
+        conflicts.push("digest_mismatch");
+        gone.push("expired");
+    }
+    codes.push((409, conflicts));
+    codes.push((410, gone));
     for (status, code) in
         [(408, "request_timeout"), (413, "payload_too_large"), (415, "unsupported_media_type")]
     {
@@ -235,6 +259,18 @@ fn bounds(document: &mut Json) {
     for field in ["retryable", "non_retryable"] {
         of("Backoff", field, json!({ "maxItems": MAX_CODES, "items": error_code() }));
     }
+    for field in ["gate", "action"] {
+        of("AskRequest", field, name(MAX_NAME_BYTES));
+    }
+    of("AskRequest", "expires_ms", range(1, MAX_DELAY_MS));
+    of("AskRequest", "approvers", range(1, MAX_REQUIRED));
+    of("AskRequest", "occurrence", range(0, MAX_OCCURRENCE));
+    of("TokenRequest", "approver", name(MAX_NAME_BYTES));
+    of("TokenRequest", "expires_ms", range(1, MAX_DELAY_MS));
+    of("DecideRequest", "decision", json!({ "enum": ["approve", "deny"] }));
+    let words = json!({ "maxLength": MAX_REASON_CHARS, "pattern": "^[^\\u0000]*$" });
+    of("VoteRequest", "comment", words.clone());
+    of("DecideRequest", "comment", words);
     of("BatchRequest", "tasks", json!({ "maxItems": MAX_BATCH_ITEMS }));
     of("RegisterRequest", "name", name(MAX_WORKER_BYTES));
     of("RegisterRequest", "worker_type", name(MAX_WORKER_BYTES));

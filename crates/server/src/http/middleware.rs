@@ -5,7 +5,7 @@
 //! Absent from the log: queries, headers and bodies. They may hold secrets.
 
 use super::problem::Problem;
-use super::{Api, Caller, origin};
+use super::{Api, Caller, approval, origin};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
@@ -40,7 +40,9 @@ const PATIENT: [&str; 4] =
     ["/v1/tasks/{id}/wait", "/v1/sessions/{id}/claim", "/v1/sessions/{id}/stream", "/v1/events"];
 
 /// Routes that need no key: they tell nothing but whether the server lives.
-pub(super) const OPEN: [&str; 4] = ["/healthz", "/readyz", "/openapi.json", "/docs"];
+/// Whoever decides by a token brings that instead of a key.
+pub(super) const OPEN: [&str; 5] =
+    ["/healthz", "/readyz", "/openapi.json", "/docs", "/v1/approvals/decide"];
 
 /// Puts the layers around the routes.
 pub fn around(routes: Router<Api>, api: &Api) -> Router<Api> {
@@ -62,6 +64,9 @@ async fn observe(State(api): State<Api>, mut request: Request, next: Next) -> Re
     let who = caller.as_ref().ok().and_then(|caller| Some(caller.as_ref()?.actor.clone()));
     let mut response = match caller {
         Err(problem) => problem.into_response(),
+        Ok(Some(caller)) if !caller.may(method.as_str(), &route) => {
+            approval::forbidden(&api, &caller, &format!("{method} {route}")).await.into_response()
+        }
         Ok(caller) => {
             if let Some(caller) = caller {
                 request.extensions_mut().insert::<Caller>(caller);

@@ -5,6 +5,7 @@
 
 mod accept;
 mod action;
+mod approval;
 mod body;
 mod credential;
 mod cursor;
@@ -23,7 +24,7 @@ mod task;
 
 pub use accept::serve;
 use credential::Caller;
-pub use credential::Keys;
+pub use credential::{Keys, split as split_key};
 
 use axum::Router;
 use axum::http::{Method, StatusCode};

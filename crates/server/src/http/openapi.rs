@@ -3,7 +3,7 @@
 //! What every operation has in common (its errors, keys) is added in `describe`, once.
 
 use super::problem::{Problem, TITLES};
-use super::{Api, action, describe, event, health, session, submit, task};
+use super::{Api, action, approval, describe, event, health, session, submit, task};
 use axum::Router;
 use axum::http::header;
 use axum::routing::get;
@@ -25,6 +25,7 @@ use utoipa_axum::routes;
     tags(
         (name = "tasks", description = "Submit work and see what became of it"),
         (name = "work", description = "What the holder of a lease does with its task"),
+        (name = "approvals", description = "What people must decide before work goes on"),
         (name = "sessions", description = "Workers"),
         (name = "events", description = "Everything that happens"),
         (name = "service", description = "The server itself")
@@ -48,6 +49,14 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(action::complete))
         .routes(routes!(action::fail))
         .routes(routes!(action::release))
+        .routes(routes!(approval::ask))
+        .routes(routes!(approval::list))
+        .routes(routes!(approval::show))
+        .routes(routes!(approval::approve))
+        .routes(routes!(approval::deny))
+        .routes(routes!(approval::token))
+        .routes(routes!(approval::decide))
+        .routes(routes!(approval::audit))
         .routes(routes!(session::register, session::list))
         .routes(routes!(session::show, session::close))
         .routes(routes!(session::stream))

@@ -111,6 +111,12 @@ pub const TITLES: &[(&str, &str)] = &[
     ("invalid_cursor", "The cursor is not one of this list"),
     ("not_found", "There is no such thing"),
     ("lease_lost", "The lease no longer holds the task"),
+    ("in_doubt", "Nobody knows whether the step has run"),
+    ("illegal_step", "The step does not stand where the call needs it"),
+    ("task_finished", "The task has ended"),
+    ("not_finished", "The task has not ended"),
+    ("no_such_step", "The task has no such step"),
+    ("not_idempotent", "Steps would run again that must not"),
     ("already_finished", "The attempt was finished before with another outcome"),
     ("illegal_transition", "The task's state does not permit this"),
     ("not_due", "The task's time has not come"),
@@ -153,7 +159,7 @@ fn title(code: &str) -> &'static str {
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Problem {
         let status = match &refusal {
-            Refusal::UnknownTask => StatusCode::NOT_FOUND,
+            Refusal::UnknownTask | Refusal::UnknownStep => StatusCode::NOT_FOUND,
             Refusal::Approval(refused) => approval_status(refused),
             Refusal::Invalid(_) | Refusal::IdempotencyKeyReused { .. } => {
                 StatusCode::UNPROCESSABLE_ENTITY
@@ -161,7 +167,11 @@ impl From<Refusal> for Problem {
             Refusal::LeaseLost { .. }
             | Refusal::AlreadyFinished { .. }
             | Refusal::IllegalTransition { .. }
-            | Refusal::NotDue => StatusCode::CONFLICT,
+            | Refusal::NotDue
+            | Refusal::InDoubt { .. }
+            | Refusal::StepState { .. }
+            | Refusal::TaskFinished { .. }
+            | Refusal::Replay(_) => StatusCode::CONFLICT,
         };
         let mut problem = Problem::new(status, refusal.code(), refusal.to_string());
         if let Refusal::Invalid(fields) = refusal {

@@ -3,7 +3,7 @@
 //! Invariant: only a live lease asks, and only a live lease is told "approved": whoever lost the
 //! task must not do what was approved. A call sent again finds its own question while it is open.
 
-use super::{Approval, Approvals, SHOW, approval, find, internal};
+use super::{Announce, Approval, Approvals, SHOW, approval, find, internal, opened};
 use crate::error::{Rejection, Result};
 use crate::statement;
 use crate::task::{self, Ask};
@@ -38,6 +38,8 @@ pub struct Asking {
     pub actor: String,
     /// The id of the history row.
     pub change: ChangeId,
+    /// Who is told.
+    pub announce: Option<Announce>,
 }
 
 /// The answer to a question.
@@ -88,8 +90,7 @@ fn ask(tx: &mut dyn Tx, asking: &Asking) -> Result<Result<Asked, Refusal>> {
     if let Err(refusal) = task::carry_out(tx, &ask)?.outcome {
         return Ok(Err(refusal));
     }
-    let approval = find(tx, &SHOW, asking.id)?;
-    let approval = approval.ok_or_else(|| internal("an approval that was opened is not there"))?;
+    let approval = opened(tx, asking.id, asking.announce.as_ref())?;
     Ok(Ok(Asked { approval, parked: true, is_new: true }))
 }
 

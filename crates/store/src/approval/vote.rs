@@ -56,8 +56,8 @@ pub struct Deciding {
     pub vote: Uuid,
     /// The id of the history row, should the task move.
     pub change: ChangeId,
-    /// Whether a refusal is written into the audit.
-    pub audited: bool,
+    /// Whether a token that nobody knows is written into the audit; every other refusal is.
+    pub audit_unknown: bool,
 }
 
 /// What came of a voice.
@@ -93,7 +93,8 @@ impl Approvals {
                 }
                 Err((actor, refused)) => (actor, refused.into()),
             };
-            if deciding.audited {
+            let is_unknown = refused == Refused::UnknownToken.into();
+            if deciding.audit_unknown || !is_unknown {
                 record(tx, &deciding, &voice, &refused)?;
             }
             Ok(Err(refused))

@@ -8,8 +8,10 @@ use super::row::{Task, task};
 use crate::error::{Error, Rejection, Result};
 use crate::statement;
 use crate::statement::Dialect;
+use crate::step::{self, Step};
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
+use std::collections::HashMap;
 use uuid::Uuid;
 use windlass_domain::command::Command;
 use windlass_domain::id::{ClaimId, LeaseId, TaskId};
@@ -29,6 +31,9 @@ pub(super) static STATEMENTS: &[&crate::statement::Statement] =
 
 /// How many due tasks one claim ripens: enough to keep up, few enough to stay short.
 const RIPEN_LIMIT: i64 = 1_000;
+
+/// How many steps an assignment carries; whoever has more lists the rest.
+pub const STEPS_LIMIT: i64 = 200;
 
 /// A worker asks for work.
 #[derive(Clone, Debug)]
@@ -60,6 +65,10 @@ pub struct Assignment {
     pub attempt: i32,
     /// Until when, unless a heartbeat renews it; `None` before a delegation's first beat.
     pub lease_expires_at: Option<Timestamp>,
+    /// What earlier attempts have done, oldest first; see [`Tasks::fill_steps`].
+    pub steps: Vec<Step>,
+    /// Whether these are all; otherwise the rest is listed after the last of them.
+    pub steps_complete: bool,
 }
 
 /// The ids that one try of a claim gives out. Fresh on every try, unlike other ids: the claim's id
@@ -176,6 +185,28 @@ impl Tasks {
             Ok(held)
         };
         self.store.read("unknown_to", body).await
+    }
+
+    /// Adds what earlier attempts have done. A first attempt has nothing behind it, unless it is a
+    /// replay, so most claims read nothing here.
+    pub async fn fill_steps(&self, mut held: Vec<Assignment>) -> Result<Vec<Assignment>> {
+        let has_past = |a: &Assignment| a.attempt > 1 || a.task.replay_of.is_some();
+        let ids: Vec<TaskId> = held.iter().filter(|a| has_past(a)).map(|a| a.task.id).collect();
+        if ids.is_empty() {
+            return Ok(held);
+        }
+        let body = move |tx: &mut dyn Tx| {
+            let read = ids.iter().map(|&id| Ok((id, step::list(tx, id, 0, STEPS_LIMIT + 1)?)));
+            read.collect::<Result<HashMap<_, _>>>()
+        };
+        let mut read = self.store.read("assignment_steps", body).await?;
+        for assignment in &mut held {
+            let Some(mut steps) = read.remove(&assignment.task.id) else { continue };
+            assignment.steps_complete = steps.len() as i64 <= STEPS_LIMIT;
+            steps.truncate(STEPS_LIMIT as usize);
+            assignment.steps = steps;
+        }
+        Ok(held)
     }
 
     fn settle(
@@ -362,5 +393,7 @@ fn assignment(row: &Row) -> Result<Assignment> {
         attempt: row.int32(1)?,
         lease_expires_at: row.maybe(2, |r, i| r.time(i))?,
         task: task(row, 3)?,
+        steps: Vec::new(),
+        steps_complete: true,
     })
 }

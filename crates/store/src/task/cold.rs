@@ -118,6 +118,43 @@ pub(super) fn no_answer() -> Error {
     Error::Internal { operation: "ask".into(), detail: "no outcome".into() }
 }
 
+/// The tasks under their locks, which are taken in the order of their ids. A row that cannot be
+/// read is the affair of those who ask for it.
+pub(super) fn load_all(
+    tx: &mut dyn Tx,
+    ids: impl IntoIterator<Item = TaskId>,
+) -> Result<BTreeMap<TaskId, Result<(Snapshot, ChangeId)>>> {
+    let mut ids: Vec<Uuid> = ids.into_iter().map(|id| id.0).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let rows = tx.run(Call::one(&LOAD, vec![Value::UuidList(ids)]))?;
+    rows.iter().map(|row| Ok((TaskId(row.uuid(0)?), row::snapshot(row)))).collect()
+}
+
+/// Decides one command for a task that is locked, and writes what follows. `metadata` says more
+/// than the rule knows.
+pub(super) fn decide_and_save(
+    tx: &mut dyn Tx,
+    task: &mut Snapshot,
+    ask: &Ask,
+    metadata: Option<serde_json::Value>,
+) -> Result<Result<(), Refusal>> {
+    match decide(task, &ask.command, tx.now()?) {
+        Err(refusal) => return Ok(Err(refusal)),
+        Ok(Decision::Nothing) => {}
+        Ok(Decision::Touch(after)) => {
+            save(tx, vec![Saved::touch(&after, ask)])?;
+            *task = *after;
+        }
+        Ok(Decision::Change(mut change)) => {
+            change.metadata = metadata.or(change.metadata);
+            save(tx, vec![Saved::change(&change, ask)])?;
+            *task = change.after;
+        }
+    }
+    Ok(Ok(()))
+}
+
 /// What came of a command that is part of somebody's transaction.
 pub(crate) struct Carried {
     /// Where the task stands now, or which rule forbids it.
@@ -158,15 +195,7 @@ struct Answered {
 }
 
 fn run(tx: &mut dyn Tx, asks: &[Ask]) -> Result<Answered> {
-    let mut ids: Vec<Uuid> = asks.iter().map(|a| a.task.0).collect();
-    ids.sort_unstable();
-    ids.dedup();
-    let rows = tx.run(Call::one(&LOAD, vec![Value::UuidList(ids)]))?;
-    let mut tasks = BTreeMap::new();
-    for row in &rows {
-        // A row that cannot be read is the affair of those who ask for it.
-        tasks.insert(TaskId(row.uuid(0)?), row::snapshot(row));
-    }
+    let mut tasks = load_all(tx, asks.iter().map(|ask| ask.task))?;
     let mut work = Work { now: tx.now()?, unsaved: Vec::new(), touched: HashSet::new() };
     let mut outcomes = Vec::with_capacity(asks.len());
     for ask in asks {

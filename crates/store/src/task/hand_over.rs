@@ -137,6 +137,8 @@ fn assignment(task: &NewTask, claim: &Claim, ids: &Ids, now: Timestamp) -> Resul
         attempt: after.attempt,
         lease_expires_at: after.lease_expires_at,
         task: held(task.clone(), after, payload),
+        steps: Vec::new(),
+        steps_complete: true,
     })
 }
 

@@ -175,13 +175,18 @@ fn beat(tx: &mut dyn Tx, items: &[&Beat]) -> Result<HashMap<Uuid, Beaten>> {
         })
         .collect();
     if !told.is_empty() {
-        calls.push(Call::each(&SAVE_PROGRESS, vec![now], told));
+        calls.push(save_progress(now, told));
     }
     let rows = tx.run_and_commit(calls)?;
     rows[0]
         .iter()
         .map(|row| Ok((row.uuid(0)?, Beaten { lease_expires_at: row.maybe(1, |r, i| r.time(i))? })))
         .collect()
+}
+
+/// Keeps what holders told: task, lease, checkpoint, progress and change of each.
+pub(super) fn save_progress<'a>(now: Value, told: Vec<Vec<Value>>) -> Call<'a> {
+    Call::each(&SAVE_PROGRESS, vec![now], told)
 }
 
 /// Keeps a checkpoint in a transaction that does more than that; absent means keep the last.
@@ -196,7 +201,7 @@ pub(crate) fn keep_checkpoint(
     let checkpoint = Value::Json(checkpoint.clone());
     let item = vec![task.0.into(), lease.0.into(), checkpoint, Value::Null, change.0.into()];
     let now = tx.fixed_now().into();
-    tx.run(Call::each(&SAVE_PROGRESS, vec![now], vec![item])).map(drop)
+    tx.run(save_progress(now, vec![item])).map(drop)
 }
 
 /// In the order of their ids: two batches that share tasks lock them in the same order.

@@ -14,13 +14,16 @@ mod hand_over;
 mod hold;
 mod hot;
 mod list;
+mod park;
+mod replay;
 mod retention;
 mod row;
 mod show;
+mod step;
 mod submit;
 mod sweep;
 
-pub use claim::{Assignment, Claim};
+pub use claim::{Assignment, Claim, STEPS_LIMIT};
 pub use cold::Ask;
 pub(crate) use cold::{Queued, carry_out, load};
 pub use count::Counts;
@@ -30,8 +33,11 @@ pub use finish::{Finish, Finishing};
 pub(crate) use hold::keep_checkpoint;
 pub use hold::{Beat, Beaten, Start};
 pub use list::{Cursor, Filter, Order, Page};
+pub use park::{Park, Parked, Signalled};
+pub use replay::{Consent, Replay, Replayed};
 pub use row::{Failure, History, Task};
 pub use show::Position;
+pub use step::{BeginStep, Begun, Holder, RecordStep, Recorded, Resolution, StepEnd};
 pub use submit::Submitted;
 pub use sweep::SweepReport;
 
@@ -56,6 +62,8 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
         retention::STATEMENTS,
         show::STATEMENTS,
         count::STATEMENTS,
+        step::STATEMENTS,
+        replay::STATEMENTS,
     ];
     fixed.into_iter().flatten().copied().chain(list::statements())
 }
@@ -71,6 +79,7 @@ pub struct Tasks {
     beats: Arc<Group<Beat, Beaten>>,
     completes: Arc<Group<finish::Complete, State>>,
     asks: Arc<Group<Ask, State>>,
+    records: Arc<Group<RecordStep, Recorded>>,
 }
 
 impl Tasks {
@@ -88,6 +97,7 @@ impl Tasks {
             beats: Arc::new(hold::beat_group(store.clone(), bounds)),
             completes: Arc::new(finish::complete_group(store.clone(), bounds)),
             asks: Arc::new(cold::group(store.clone(), Arc::clone(&floor), bounds)),
+            records: Arc::new(step::record_group(store.clone(), bounds)),
             floor,
             idle,
             store,

@@ -22,6 +22,7 @@ statement!(REMOVE_PROGRESS, "retention/remove_progress");
 statement!(REMOVE_VOTES, "retention/remove_votes");
 statement!(REMOVE_TOKENS, "retention/remove_tokens");
 statement!(REMOVE_APPROVALS, "retention/remove_approvals");
+statement!(REMOVE_STEPS, "retention/remove_steps");
 statement!(REMOVE_STATE, "retention/remove_state");
 statement!(REMOVE_SPEC, "retention/remove_spec");
 statement!(shared AUDIT, "retention/audit");
@@ -38,6 +39,7 @@ pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[
     &REMOVE_VOTES,
     &REMOVE_TOKENS,
     &REMOVE_APPROVALS,
+    &REMOVE_STEPS,
     &REMOVE_STATE,
     &REMOVE_SPEC,
     &AUDIT,
@@ -67,6 +69,7 @@ fn remove(tx: &mut dyn Tx, keep_ms: i64, limit: usize) -> Result<usize> {
         &REMOVE_VOTES,
         &REMOVE_TOKENS,
         &REMOVE_APPROVALS,
+        &REMOVE_STEPS,
         &REMOVE_STATE,
         &REMOVE_SPEC,
     ] {

@@ -138,6 +138,9 @@ impl<'a> Cells<'a> {
     }
 }
 
+/// How many columns `snapshot` reads.
+pub(super) const SNAPSHOT_LENGTH: usize = 28;
+
 /// Reads `SNAPSHOT_COLUMNS`; the change that made the row comes with it.
 pub(super) fn snapshot(row: &Row) -> Result<(Snapshot, ChangeId)> {
     let mut c = Cells::at(row, 0);

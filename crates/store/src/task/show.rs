@@ -43,14 +43,16 @@ pub struct Position {
     pub seq: i64,
 }
 
+/// One task as its row.
+pub(super) fn show_row(tx: &mut dyn crate::tx::Tx, id: TaskId) -> Result<Option<Task>> {
+    let rows = tx.run(Call::one(&SHOW, vec![id.0.into()]))?;
+    rows.first().map(|row| row::task(row, 0)).transpose()
+}
+
 impl Tasks {
     /// One task.
     pub async fn show(&self, id: TaskId) -> Result<Option<Task>> {
-        let body = move |tx: &mut dyn crate::tx::Tx| {
-            let rows = tx.run(Call::one(&SHOW, vec![id.0.into()]))?;
-            rows.first().map(|row| row::task(row, 0)).transpose()
-        };
-        self.store.read("show", body).await
+        self.store.read("show", move |tx| show_row(tx, id)).await
     }
 
     /// A task's transitions after `after_seq` (0: from the first), oldest first.

@@ -233,6 +233,12 @@ pub(super) async fn look_up(store: Store, missed: Vec<NewTask>) -> Vec<Outcome<S
 }
 
 fn existing(tx: &mut dyn Tx, task: &NewTask) -> Result<Outcome<Submitted>> {
+    let gone = || Err(Error::Busy("a task with this id or key came and went".into()).into());
+    Ok(look_up_in(tx, task)?.unwrap_or_else(gone))
+}
+
+/// What the task is that was there already, if there is one.
+pub(super) fn look_up_in(tx: &mut dyn Tx, task: &NewTask) -> Result<Option<Outcome<Submitted>>> {
     let rows = tx.run(Call::one(
         &FIND_EXISTING,
         vec![
@@ -242,9 +248,10 @@ fn existing(tx: &mut dyn Tx, task: &NewTask) -> Result<Outcome<Submitted>> {
         ],
     ))?;
     // The key decides when both are known: it is what the caller repeats on purpose.
-    let Some(row) = rows.last() else {
-        return Ok(Err(Error::Busy("a task with this id or key came and went".into()).into()));
-    };
+    rows.last().map(|row| found(row, task)).transpose()
+}
+
+fn found(row: &Row, task: &NewTask) -> Result<Outcome<Submitted>> {
     let same = is_same_request(row, task)?;
     let id = TaskId(row.uuid(0)?);
     // Whoever delegates twice under one id or key delegated once, and is told of a difference.

@@ -172,6 +172,6 @@ fn carry_out(
 }
 
 /// The same change id on every try of a sweep, without knowing beforehand what it will find.
-fn derived(seed: Uuid, task: TaskId) -> ChangeId {
+pub(super) fn derived(seed: Uuid, task: TaskId) -> ChangeId {
     ChangeId(Uuid::from_u128(seed.as_u128() ^ task.0.as_u128().rotate_left(64)))
 }

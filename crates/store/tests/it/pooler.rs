@@ -256,8 +256,9 @@ async fn many_callers() {
     let mut done: Vec<TaskId> = Vec::new();
     while let Some(some) = callers.join_next().await {
         done.extend(some.unwrap());
+        // A connection that ends may still be seen beside the one that takes its place.
+        eventually("the pool's bound is kept", || pooled.connections("true") <= POOL);
         let count = pooled.connections("true");
-        assert!(count <= POOL, "{count} server connections");
         most.fetch_or(count == POOL, Ordering::Relaxed);
     }
     assert!(most.load(Ordering::Relaxed), "they shared all server connections");

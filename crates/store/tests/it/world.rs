@@ -381,6 +381,7 @@ pub fn asking(held: &Assignment, question: Question) -> Asking {
         checkpoint: None,
         actor: "w1".into(),
         change: ChangeId(Uuid::now_v7()),
+        announce: None,
     }
 }
 
@@ -392,7 +393,7 @@ pub fn deciding(approval: ApprovalId, actor: &str, choice: Choice) -> Deciding {
         digest: None,
         vote: Uuid::now_v7(),
         change: ChangeId(Uuid::now_v7()),
-        audited: true,
+        audit_unknown: true,
     }
 }
 

@@ -205,7 +205,7 @@ struct Tail {
 
 impl Tail {
     /// Reads what is new and passes it on; returns how long to wait unless woken.
-    async fn round(&mut self, inner: &Inner, poll: Duration) -> Duration {
+    async fn round(&mut self, inner: &Arc<Inner>, poll: Duration) -> Duration {
         if !inner.is_followed() {
             self.at = None;
             return poll;
@@ -235,11 +235,19 @@ impl Tail {
             return AGAIN.get(self.idle_looks - 1).copied().unwrap_or(poll).min(poll);
         }
         self.idle_looks = 0;
+        let mut ended = Vec::new();
         for read in read {
             let entry = entry(read);
             self.at = Some(entry.position);
             inner.happened(&entry);
+            let History { task_id, to_status, .. } = &entry.history;
+            if to_status.is_terminal() && inner.awaited.take(*task_id) {
+                ended.push(*task_id);
+            }
             let _ = inner.log.entries.send(Told::Entry(entry));
+        }
+        if !ended.is_empty() {
+            Engine { inner: Arc::clone(inner) }.ended(ended).await;
         }
         if full { Duration::ZERO } else { PAUSE }
     }
@@ -250,6 +258,7 @@ impl Inner {
         self.log.followers.load(Ordering::SeqCst) > 0
             || !self.waiters.is_empty()
             || !self.held.is_empty()
+            || !self.awaited.is_empty()
     }
 
     /// Whoever waits for this on this node is told.

@@ -4,7 +4,9 @@
 //! who waits for a task, which node does which duty) can be lost at any moment without losing work.
 //! Absent: HTTP. The server and an application in process use the same calls.
 
+mod approval;
 mod dispatch;
+mod durable;
 mod duty;
 mod error;
 mod held;
@@ -14,8 +16,10 @@ mod session;
 mod shutdown;
 mod stream;
 mod submit;
+mod timer;
 mod wait;
 
+pub use approval::{ApprovalRequest, By, DecisionRequest};
 pub use duty::{Duty, DutyStats, Report, Sweep};
 pub use error::{Error, Result};
 pub use log::{Entry, Follower, Lost};
@@ -34,12 +38,15 @@ use tokio::sync::watch;
 use uuid::Uuid;
 use wait::Waiters;
 use windlass_domain::id::SessionId;
+use windlass_store::approval::Approvals;
+use windlass_store::audit::Audit;
 use windlass_store::error::Error as StoreError;
 use windlass_store::group::{Bounds, Group};
 use windlass_store::migration;
 use windlass_store::node::Nodes;
 use windlass_store::notice::Notices;
 use windlass_store::session::Sessions;
+use windlass_store::step::Steps;
 use windlass_store::store::{Store, Wake};
 use windlass_store::task::Tasks;
 
@@ -56,6 +63,8 @@ pub struct Options {
     pub eager: bool,
     /// How many log entries a reader may be behind before it has to read the database again.
     pub log_entries: usize,
+    /// Who gets a token with the notice of each new approval.
+    pub approvers: Vec<String>,
 }
 
 impl Default for Options {
@@ -66,6 +75,7 @@ impl Default for Options {
             without_duties: Vec::new(),
             eager: true,
             log_entries: 4_096,
+            approvers: Vec::new(),
         }
     }
 }
@@ -83,10 +93,16 @@ struct Inner {
     tasks: Tasks,
     sessions: Sessions,
     nodes: Nodes,
+    approvals: Approvals,
+    audit: Audit,
+    wrong_tokens: approval::WrongTokens,
     notices: Notices,
     notified: notify::Counted,
     dispatcher: Arc<Dispatcher>,
+    steps: Steps,
     waiters: Waiters,
+    timers: Arc<timer::Timers>,
+    awaited: timer::Awaited,
     held: Held,
     alive: session::Alive,
     log: Log,
@@ -110,9 +126,15 @@ impl Engine {
         let inner = Arc::new(Inner {
             node: Uuid::now_v7(),
             nodes: Nodes::new(store.clone()),
+            approvals: Approvals::new(tasks.clone()),
+            audit: Audit::new(store.clone()),
+            wrong_tokens: approval::WrongTokens::default(),
             notices: Notices::new(store.clone()),
             notified: notify::Counted::default(),
+            steps: Steps::new(store.clone()),
             waiters: Waiters::default(),
+            timers: Arc::default(),
+            awaited: timer::Awaited::default(),
             held: Held::default(),
             alive: session::Alive::default(),
             log: Log::new(options.log_entries),
@@ -134,7 +156,9 @@ impl Engine {
                 inner.heard(wake);
             }
         })?;
+        engine.inner.learn_awaited().await;
         engine.spawn_log();
+        engine.spawn_timers();
         engine.spawn_poll();
         engine.spawn_announcements();
         for duty in duty::standard() {
@@ -148,6 +172,11 @@ impl Engine {
         &self.inner.tasks
     }
 
+    /// The repository of steps: reads.
+    pub fn steps(&self) -> &Steps {
+        &self.inner.steps
+    }
+
     /// The repository of sessions.
     pub fn sessions(&self) -> &Sessions {
         &self.inner.sessions
@@ -156,6 +185,16 @@ impl Engine {
     /// The repository of nodes.
     pub fn nodes(&self) -> &Nodes {
         &self.inner.nodes
+    }
+
+    /// The repository of approvals: every read, and requests to be approved.
+    pub fn approvals(&self) -> &Approvals {
+        &self.inner.approvals
+    }
+
+    /// The audit.
+    pub fn audit(&self) -> &Audit {
+        &self.inner.audit
     }
 
     /// The repository of notices.

@@ -205,7 +205,7 @@ impl Engine {
             let tasks = request.tasks.into_iter().take(max).collect();
             let taken = self.inner.tasks.claim_tasks(&claim, tasks).await?;
             self.tell_event();
-            return Ok(taken);
+            return Ok(self.inner.tasks.fill_steps(taken).await?);
         }
         let claiming =
             self.inner.dispatcher.claim(claim, request.wait, self.inner.phase.subscribe());
@@ -213,7 +213,7 @@ impl Engine {
         if !taken.is_empty() {
             self.tell_event();
         }
-        Ok(taken)
+        Ok(self.inner.tasks.fill_steps(taken).await?)
     }
 
     /// A worker that calls is alive: its session is renewed, though not at every call.
@@ -284,7 +284,8 @@ impl Engine {
         let holder = id.to_string();
         let known: Vec<LeaseId> = beats.iter().map(|beat| beat.lease).collect();
         let mut answer = self.beat(&holder, session.lease_ms, beats).await;
-        answer.unnamed = self.inner.tasks.unknown_to(&holder, known).await?;
+        let unnamed = self.inner.tasks.unknown_to(&holder, known).await?;
+        answer.unnamed = self.inner.tasks.fill_steps(unnamed).await?;
         Ok(answer)
     }
 

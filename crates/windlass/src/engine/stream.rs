@@ -158,6 +158,12 @@ impl Engine {
         events: &mpsc::Sender<StreamEvent>,
     ) {
         self.inner.held.add(session, assignments.iter().map(|assignment| assignment.task.id));
+        let assignments = match self.inner.tasks.fill_steps(assignments).await {
+            Ok(assignments) => assignments,
+            Err(error) => {
+                return tracing::warn!(%session, %error, "what was done before is not known");
+            }
+        };
         for assignment in assignments {
             // Nobody reads: the worker finds it by its next stream or heartbeat, or the lease ends.
             let _ = events.send(StreamEvent::Assign(Box::new(assignment))).await;

@@ -1,5 +1,6 @@
 //! Facts about the engine that need real databases.
 
+mod approval;
 // The store's own test clusters: one way to get a PostgreSQL server in tests.
 #[allow(dead_code)]
 #[path = "../../../store/tests/it/bouncer.rs"]

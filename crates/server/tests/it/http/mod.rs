@@ -1,5 +1,9 @@
 //! The HTTP API against the real binary: facts that hold on SQLite and on PostgreSQL.
 
+mod approval;
+mod approval_command;
+mod approval_document;
+mod approval_right;
 mod bad_body;
 mod bad_input;
 mod batch;

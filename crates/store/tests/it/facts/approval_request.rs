@@ -33,6 +33,7 @@ fn replay(task: TaskId, n: i64) -> NewRequest {
         approvers: Some(2),
         requested_by: "ops".into(),
         expires_ms: Some(60_000),
+        announce: None,
     }
 }
 

@@ -1,14 +1,17 @@
 //! Tokens: one that is good for each approver, for one decision, and known to nobody else.
 
 use crate::world::*;
+use serde_json::json;
 use uuid::Uuid;
 use windlass_domain::approval::token::Token;
-use windlass_domain::approval::{Choice, Question, Status};
+use windlass_domain::approval::{Choice, Question, QuestionRequest, Status};
 use windlass_domain::id::ApprovalId;
+use windlass_domain::notice::Severity;
 use windlass_domain::state::State;
-use windlass_store::approval::{Approval, Deciding, Issue, Issued, Right};
+use windlass_store::approval::{Announce, Approval, Deciding, Issue, Issued, Right};
 use windlass_store::audit::Audit;
 use windlass_store::group::Outcome;
+use windlass_store::notice::Notices;
 use windlass_store::statement::Dialect;
 
 conformance!(
@@ -23,6 +26,7 @@ conformance!(
     the_same_issue_again_is_one_token,
     of_two_decisions_by_one_token_at_once_one_counts,
     a_token_is_nowhere_in_the_database,
+    a_new_question_is_told_with_a_token_for_each_approver,
 );
 
 fn issue(approval: ApprovalId, approver: &str) -> Issue {
@@ -212,4 +216,39 @@ async fn a_token_is_nowhere_in_the_database(dialect: Dialect) {
         };
         assert!(!rows.is_empty() && !rows.contains(&secret), "{table}");
     }
+}
+
+async fn a_new_question_is_told_with_a_token_for_each_approver(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let held = world.running(job()).await;
+    let nasty = QuestionRequest {
+        gate: "pay".into(),
+        action: "transfer".into(),
+        arguments: json!({ "to": "\u{202e}eve" }),
+        ..QuestionRequest::default()
+    };
+    let mut call = asking(&held, nasty.validate("").unwrap());
+    let made = |name: &str| (name.to_owned(), issue(call.id, name).token);
+    // Whoever asked gets none.
+    let tokens = vec![made("ann"), made("w1"), made("bob")];
+    call.announce = Some(Announce { notice: Uuid::now_v7(), tokens: tokens.clone() });
+    let asked = world.approvals().ask(call.clone()).await.unwrap().approval;
+    assert_eq!(world.approvals().ask(call).await.unwrap().approval, asked, "told once");
+    let notices = Notices::new(world.store.clone());
+    let claimed = notices.claim(Severity::Critical, 0, 10).await.unwrap().pop().unwrap();
+    assert_eq!(claimed.notice.subject_id, Some(asked.id.0));
+    let body = &claimed.notice.body;
+    assert_eq!(body["arguments"], "{\"to\":\"\\u202eeve\"}", "escaped");
+    assert_eq!((&body["digest"], &body["action"]), (&json!(asked.digest), &json!("transfer")));
+    assert!(!body.to_string().contains("wla_"), "readers of notices see no token");
+    let sealed = claimed.sealed.unwrap();
+    let told: Vec<_> =
+        sealed["tokens"].as_array().unwrap().iter().map(|t| &t["approver"]).collect();
+    assert_eq!(told, ["ann", "bob"]);
+    let token = Token::parse(sealed["tokens"][1]["token"].as_str().unwrap()).unwrap();
+    assert_eq!(token, tokens[2].1);
+    let decided = use_token(&world, &token).await.unwrap();
+    assert_eq!(decided.approval.status, Status::Approved);
+    let (_, votes) = world.approvals().show(asked.id).await.unwrap().unwrap();
+    assert_eq!(votes[0].actor, "bob");
 }

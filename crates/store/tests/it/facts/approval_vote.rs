@@ -220,7 +220,7 @@ async fn an_unknown_approval_is_not_found(dialect: Dialect) {
     assert_eq!(refused(world.vote(nowhere, "ann", Choice::Approve).await), "not_found");
     assert_eq!(world.approvals().show(nowhere).await.unwrap(), None);
     let mut quiet = deciding(nowhere, "ann", Choice::Approve);
-    (quiet.right, quiet.audited) = (Right::NoToken, false);
+    (quiet.right, quiet.audit_unknown) = (Right::NoToken, false);
     assert_eq!(refused(world.approvals().decide(quiet).await), "not_found");
     assert_eq!(audited(&world).await.len(), 1, "what was told not to be written is not");
 }

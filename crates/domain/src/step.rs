@@ -1,0 +1,338 @@
+//! Steps: what a task has done so far, so that a crash costs nothing.
+//!
+//! A step that may run twice is recorded when it is done, in one commit; beginning it writes
+//! nothing. A step that must not run twice writes its intent first: an intent without a result,
+//! found by another attempt, is in doubt, and only a person knows better.
+//!
+//! Invariant: a done step's result never changes. What may follow what stands in `STEPS`.
+//! Absent: waits are steps too (a sleep is done when it is over), but `wait` knows them.
+
+use crate::id::{LeaseId, StepId, TaskId};
+use crate::refusal::Refusal;
+use crate::state::named;
+use crate::validate::{self, Errors};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+/// The largest number of one step's repetitions.
+pub const MAX_OCCURRENCE: i32 = 1_000_000;
+/// The kind of a step that says none.
+pub const DEFAULT_KIND: &str = "step";
+/// Names that begin so are those of waits.
+pub const WAIT_PREFIX: &str = "wait:";
+/// Results are cleared so long after their task has finished.
+pub const RESULT_RETENTION_MS: i64 = 7 * 24 * 60 * 60 * 1_000;
+
+named! {
+    /// Where a step stands.
+    StepState {
+        /// Its intent is written, and nobody knows yet what became of it.
+        Begun = "begun",
+        /// Waits for a time, a signal or a task.
+        Waiting = "waiting",
+        /// Its result is known and never changes.
+        Done = "done",
+        /// It ended with an error.
+        Failed = "failed",
+        /// It was begun, and whoever began it is gone: a person must decide.
+        InDoubt = "in_doubt",
+        /// A person allowed it to run again.
+        Allowed = "allowed",
+        /// A person decided that it has failed for good.
+        Rejected = "rejected",
+    }
+}
+
+named! {
+    /// What moves a step.
+    StepEvent {
+        /// An attempt is about to run it.
+        Begin = "begin",
+        /// Its effect has happened, and this is the result.
+        Complete = "complete",
+        /// It ended with an error.
+        Fail = "fail",
+        /// Another attempt found the intent.
+        Doubt = "doubt",
+        /// What it waited for has come.
+        Wake = "wake",
+        /// A person tells the result.
+        RecordResult = "record_result",
+        /// A person allows it to run again.
+        AllowRerun = "allow_rerun",
+        /// A person fails it.
+        Reject = "fail_step",
+    }
+}
+
+named! {
+    /// What a failed step has done to the world.
+    Effect {
+        /// Nothing: it may run again.
+        None = "none",
+        /// Nobody knows.
+        Unknown = "unknown",
+    }
+}
+
+/// The machine of a step. A failed step begins again only if it had no effect; see [`begin`].
+pub const STEPS: &[(StepState, StepEvent, StepState)] = &[
+    (StepState::Begun, StepEvent::Complete, StepState::Done),
+    (StepState::Begun, StepEvent::Fail, StepState::Failed),
+    (StepState::Begun, StepEvent::Doubt, StepState::InDoubt),
+    (StepState::Failed, StepEvent::Begin, StepState::Begun),
+    (StepState::Failed, StepEvent::Doubt, StepState::InDoubt),
+    (StepState::Waiting, StepEvent::Wake, StepState::Done),
+    (StepState::InDoubt, StepEvent::RecordResult, StepState::Done),
+    (StepState::InDoubt, StepEvent::AllowRerun, StepState::Allowed),
+    (StepState::InDoubt, StepEvent::Reject, StepState::Rejected),
+    (StepState::Allowed, StepEvent::Begin, StepState::Begun),
+];
+
+/// Where an event leads, if it may happen.
+pub fn after(from: StepState, event: StepEvent) -> Option<StepState> {
+    STEPS.iter().find(|(f, e, _)| *f == from && *e == event).map(|(_, _, to)| *to)
+}
+
+/// What identifies a step within its task.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct StepKey {
+    /// What the step is called.
+    pub name: String,
+    /// Hex SHA-256 of the canonical inputs.
+    pub inputs_hash: String,
+    /// Which repetition of the same name and inputs within an attempt, from 0.
+    pub occurrence: i32,
+}
+
+impl StepKey {
+    /// The key of a step with these inputs.
+    pub fn new(name: impl Into<String>, inputs: &Value, occurrence: i32) -> StepKey {
+        StepKey { name: name.into(), inputs_hash: crate::json::digest(inputs), occurrence }
+    }
+
+    /// The step's id in a task: the same key of another task is another step.
+    pub fn id(&self, task: TaskId) -> StepId {
+        let mut hash = Sha256::new();
+        hash.update(task.0.as_bytes());
+        hash.update((self.name.len() as u64).to_be_bytes());
+        hash.update(self.name.as_bytes());
+        hash.update(self.inputs_hash.as_bytes());
+        hash.update(self.occurrence.to_be_bytes());
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&hash.finalize()[..16]);
+        // Version 8: made by a rule of our own.
+        bytes[6] = bytes[6] & 0x0f | 0x80;
+        bytes[8] = bytes[8] & 0x3f | 0x80;
+        StepId(Uuid::from_bytes(bytes))
+    }
+}
+
+/// What a rule must know of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepSnapshot {
+    /// Which step.
+    pub id: StepId,
+    /// Where it stands.
+    pub status: StepState,
+    /// Under which lease it was begun or recorded.
+    pub lease_id: Option<LeaseId>,
+    /// What a failed one has done.
+    pub effect: Option<Effect>,
+    /// Canonical JSON.
+    pub result: Option<String>,
+}
+
+/// What follows when an attempt wants to run a step that must not run twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// The intent is written: run it.
+    Run,
+    /// This very lease has written the intent: the same answer as the first time.
+    RunAgain,
+    /// It has run: take its result.
+    Done,
+    /// A person failed it: it never runs again.
+    Rejected,
+    /// Nobody knows whether it has run: the task waits for a person.
+    Doubt,
+}
+
+/// Decides whether a step that must not run twice may run.
+pub fn begin(step: Option<&StepSnapshot>, lease: LeaseId) -> Result<Begin, Refusal> {
+    let Some(step) = step else { return Ok(Begin::Run) };
+    match step.status {
+        StepState::Done => Ok(Begin::Done),
+        StepState::Rejected => Ok(Begin::Rejected),
+        StepState::Allowed => Ok(Begin::Run),
+        StepState::Begun if step.lease_id == Some(lease) => Ok(Begin::RunAgain),
+        StepState::Failed if step.effect == Some(Effect::None) => Ok(Begin::Run),
+        StepState::Begun | StepState::Failed | StepState::InDoubt => Ok(Begin::Doubt),
+        StepState::Waiting => Err(refused(step, StepEvent::Begin)),
+    }
+}
+
+/// What follows when the holder tells how a step ended: `true` if it is written, `false` if it was
+/// told before.
+pub fn end(
+    step: &StepSnapshot,
+    event: StepEvent,
+    lease: LeaseId,
+    result: Option<&str>,
+) -> Result<bool, Refusal> {
+    let mine = step.lease_id == Some(lease);
+    let ended = matches!(
+        (step.status, event),
+        (StepState::Done, StepEvent::Complete) | (StepState::Failed, StepEvent::Fail)
+    );
+    if mine && ended && (event == StepEvent::Fail || step.result.as_deref() == result) {
+        return Ok(false);
+    }
+    if mine && after(step.status, event).is_some() {
+        return Ok(true);
+    }
+    Err(refused(step, event))
+}
+
+/// A person decides over a step in doubt; the same decision again changes nothing.
+pub fn resolve(step: &StepSnapshot, event: StepEvent) -> Result<StepState, Refusal> {
+    after(step.status, event).ok_or_else(|| refused(step, event))
+}
+
+fn refused(step: &StepSnapshot, event: StepEvent) -> Refusal {
+    Refusal::StepState { step: step.id, state: step.status, event }
+}
+
+/// What a request says of a step, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepInput<'a> {
+    /// What the step is called.
+    pub name: &'a str,
+    /// What kind of step.
+    pub kind: Option<&'a str>,
+    /// What it works on.
+    pub inputs: Option<&'a Value>,
+    /// Which repetition.
+    pub occurrence: Option<i32>,
+}
+
+/// A step that may be stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CheckedStep {
+    /// What identifies it.
+    pub key: StepKey,
+    /// What kind of step.
+    pub kind: String,
+    /// Canonical JSON.
+    pub inputs: String,
+}
+
+/// Checks what a request says of a step.
+pub fn check(input: &StepInput<'_>) -> validate::Result<CheckedStep> {
+    let mut errors = Errors::default();
+    errors.name("/name", input.name, validate::MAX_NAME_BYTES);
+    if input.name.starts_with(WAIT_PREFIX) {
+        let detail = format!("names that begin with `{WAIT_PREFIX}` are those of waits");
+        errors.add("/name", "reserved", detail);
+    }
+    let kind = input.kind.unwrap_or(DEFAULT_KIND);
+    errors.name("/type", kind, validate::MAX_WORKER_BYTES);
+    let inputs = errors.json("/inputs", input.inputs.unwrap_or(&Value::Null), INPUT_BYTES);
+    let occurrence = input.occurrence.unwrap_or(0);
+    errors.range("/occurrence", occurrence.into(), 0, MAX_OCCURRENCE.into());
+    errors.into_result()?;
+    let key = StepKey::new(input.name, input.inputs.unwrap_or(&Value::Null), occurrence);
+    Ok(CheckedStep { key, kind: kind.to_owned(), inputs })
+}
+
+/// The largest inputs.
+const INPUT_BYTES: usize = validate::MAX_JSON_BYTES;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn step(status: StepState, lease: u128) -> StepSnapshot {
+        StepSnapshot {
+            id: StepId(Uuid::nil()),
+            status,
+            lease_id: Some(LeaseId(Uuid::from_u128(lease))),
+            effect: None,
+            result: None,
+        }
+    }
+
+    #[test]
+    fn a_key_tells_tasks_names_inputs_and_repetitions_apart() {
+        let task = TaskId(Uuid::from_u128(1));
+        let key = StepKey::new("charge", &json!({"a": 1, "b": 2}), 0);
+        let same = StepKey::new("charge", &json!({"b": 2, "a": 1}), 0);
+        assert_eq!(key.id(task), same.id(task));
+        let others = [
+            StepKey::new("charge", &json!({"a": 1}), 0).id(task),
+            StepKey::new("charge", &json!({"a": 1, "b": 2}), 1).id(task),
+            StepKey::new("refund", &json!({"a": 1, "b": 2}), 0).id(task),
+            key.id(TaskId(Uuid::from_u128(2))),
+        ];
+        assert!(others.iter().all(|other| *other != key.id(task)));
+    }
+
+    #[test]
+    fn an_intent_of_another_lease_is_in_doubt() {
+        let mine = LeaseId(Uuid::from_u128(7));
+        assert_eq!(begin(None, mine), Ok(Begin::Run));
+        assert_eq!(begin(Some(&step(StepState::Begun, 7)), mine), Ok(Begin::RunAgain));
+        assert_eq!(begin(Some(&step(StepState::Begun, 8)), mine), Ok(Begin::Doubt));
+        assert_eq!(begin(Some(&step(StepState::InDoubt, 8)), mine), Ok(Begin::Doubt));
+        assert_eq!(begin(Some(&step(StepState::Done, 8)), mine), Ok(Begin::Done));
+        assert_eq!(begin(Some(&step(StepState::Allowed, 8)), mine), Ok(Begin::Run));
+        assert_eq!(begin(Some(&step(StepState::Rejected, 8)), mine), Ok(Begin::Rejected));
+    }
+
+    #[test]
+    fn a_failed_step_runs_again_only_without_effect() {
+        let mine = LeaseId(Uuid::from_u128(7));
+        for (effect, follows) in [
+            (Some(Effect::None), Begin::Run),
+            (Some(Effect::Unknown), Begin::Doubt),
+            (None, Begin::Doubt),
+        ] {
+            let failed = StepSnapshot { effect, ..step(StepState::Failed, 7) };
+            assert_eq!(begin(Some(&failed), mine), Ok(follows));
+        }
+    }
+
+    #[test]
+    fn an_end_is_told_once_and_may_be_repeated() {
+        let (mine, other) = (LeaseId(Uuid::from_u128(7)), LeaseId(Uuid::from_u128(8)));
+        let begun = step(StepState::Begun, 7);
+        assert_eq!(end(&begun, StepEvent::Complete, mine, Some("1")), Ok(true));
+        assert!(end(&begun, StepEvent::Complete, other, Some("1")).is_err());
+        let done = StepSnapshot { result: Some("1".into()), ..step(StepState::Done, 7) };
+        assert_eq!(end(&done, StepEvent::Complete, mine, Some("1")), Ok(false));
+        assert!(end(&done, StepEvent::Complete, mine, Some("2")).is_err());
+        assert!(end(&done, StepEvent::Fail, mine, None).is_err());
+    }
+
+    #[test]
+    fn only_a_step_in_doubt_is_a_persons_to_decide() {
+        for &state in StepState::ALL {
+            for event in [StepEvent::RecordResult, StepEvent::AllowRerun, StepEvent::Reject] {
+                let decided = resolve(&step(state, 1), event);
+                assert_eq!(decided.is_ok(), state == StepState::InDoubt, "{state} {event}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_of_waits_are_refused() {
+        let input =
+            StepInput { name: "wait:sleep", kind: None, inputs: None, occurrence: Some(-1) };
+        let Err(Refusal::Invalid(errors)) = check(&input) else { panic!() };
+        let found: Vec<_> = errors.iter().map(|e| (e.pointer.as_str(), e.code)).collect();
+        assert_eq!(found, [("/name", "reserved"), ("/occurrence", "out_of_range")]);
+    }
+}

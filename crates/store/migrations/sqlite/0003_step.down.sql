@@ -1,0 +1,3 @@
+DROP TABLE step_expiry_position;
+DROP TABLE step;
+DROP TABLE step_transition;

@@ -1,0 +1,2 @@
+DROP TABLE signal;
+DROP TABLE wait;

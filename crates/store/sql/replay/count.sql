@@ -1,0 +1,2 @@
+-- How often a task was replayed.
+SELECT count(*) FROM task_spec WHERE replay_of = $1

@@ -1,0 +1,1 @@
+DELETE FROM step WHERE task_id = ANY ($1::uuid[])

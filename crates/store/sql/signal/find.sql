@@ -1,0 +1,2 @@
+-- One signal.
+SELECT {signal_columns} FROM signal WHERE id = $1

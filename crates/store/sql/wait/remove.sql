@@ -1,0 +1,2 @@
+-- The task waits no longer.
+DELETE FROM wait WHERE task_id = $1

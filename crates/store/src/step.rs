@@ -1,0 +1,258 @@
+//! Steps as rows: reading them, and writing those that a cold operation decided upon.
+//!
+//! Invariant: whoever writes a step here holds its task's lock, so a step has one writer at a time.
+//! Absent: the hot way. `task/step.rs` records steps that may run twice in one statement.
+
+use crate::error::{Error, Result};
+use crate::statement;
+use crate::store::Store;
+use crate::tx::{Call, Tx};
+use crate::value::{Row, Value};
+use serde_json::Value as Json;
+use windlass_domain::failure::TaskError;
+use windlass_domain::id::{LeaseId, StepId, TaskId};
+use windlass_domain::json;
+use windlass_domain::step::{CheckedStep, Effect, RESULT_RETENTION_MS, StepSnapshot, StepState};
+use windlass_domain::time::Timestamp;
+
+/// A step is read in this order.
+pub(crate) const COLUMNS: &str = "task_id, id, seq, name, type, inputs_hash, occurrence, inputs, \
+    idempotent, status, result, error, effect, lease_id, attempt, actor, copied_from, created_at, \
+    ended_at, expired_at";
+
+statement!(shared FIND, "step/find");
+statement!(shared INTENT, "step/intent");
+statement!(shared LIST, "step/list");
+statement!(shared IN_DOUBT, "step/in_doubt");
+statement!(shared INSERT, "step/insert");
+statement!(shared SAVE, "step/save");
+statement!(COPY, "step/copy");
+statement!(FINISHED, "step/finished");
+statement!(CLEAR, "step/clear");
+statement!(MOVE_EXPIRY, "step/move_expiry");
+
+/// All of the above.
+pub(crate) static STATEMENTS: &[&statement::Statement] =
+    &[&FIND, &INTENT, &LIST, &IN_DOUBT, &INSERT, &SAVE, &COPY, &FINISHED, &CLEAR, &MOVE_EXPIRY];
+
+/// A step as users see it.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // Named like the columns of `step`.
+pub struct Step {
+    pub task_id: TaskId,
+    pub id: StepId,
+    pub seq: i64,
+    pub name: String,
+    /// The column `type`.
+    pub kind: String,
+    pub inputs_hash: String,
+    pub occurrence: i32,
+    pub inputs: Option<Json>,
+    pub idempotent: bool,
+    pub status: StepState,
+    pub result: Option<Json>,
+    pub error: Option<TaskError>,
+    pub effect: Option<Effect>,
+    /// The holder's secret; no reader is shown it.
+    pub(crate) lease_id: Option<LeaseId>,
+    pub attempt: i32,
+    pub actor: String,
+    pub copied_from: Option<StepId>,
+    pub created_at: Timestamp,
+    pub ended_at: Option<Timestamp>,
+    pub expired_at: Option<Timestamp>,
+}
+
+impl Step {
+    /// What the rules must know of it.
+    pub fn snapshot(&self) -> StepSnapshot {
+        StepSnapshot {
+            id: self.id,
+            status: self.status,
+            lease_id: self.lease_id,
+            effect: self.effect,
+            result: self.result.as_ref().map(json::canonical),
+        }
+    }
+}
+
+fn step(row: &Row) -> Result<Step> {
+    let text = |index| row.text(index).map(str::to_owned);
+    let error = row.maybe(11, Row::json)?.map(serde_json::from_value).transpose();
+    Ok(Step {
+        task_id: TaskId(row.uuid(0)?),
+        id: StepId(row.uuid(1)?),
+        seq: row.int(2)?,
+        name: text(3)?,
+        kind: text(4)?,
+        inputs_hash: text(5)?,
+        occurrence: row.int32(6)?,
+        inputs: row.maybe(7, Row::json)?,
+        idempotent: row.bool(8)?,
+        status: row.named(9)?,
+        result: row.maybe(10, Row::json)?,
+        error: error.map_err(|e| Error::Corrupt(format!("a step's error: {e}")))?,
+        effect: row.maybe(12, Row::named)?,
+        lease_id: row.maybe(13, Row::uuid)?.map(LeaseId),
+        attempt: row.int32(14)?,
+        actor: text(15)?,
+        copied_from: row.maybe(16, Row::uuid)?.map(StepId),
+        created_at: row.time(17)?,
+        ended_at: row.maybe(18, Row::time)?,
+        expired_at: row.maybe(19, Row::time)?,
+    })
+}
+
+fn steps(rows: &[Row]) -> Result<Vec<Step>> {
+    rows.iter().map(step).collect()
+}
+
+/// One step of a task.
+pub(crate) fn find(tx: &mut dyn Tx, task: TaskId, id: StepId) -> Result<Option<Step>> {
+    let rows = tx.run(Call::one(&FIND, vec![task.0.into(), id.0.into()]))?;
+    rows.first().map(step).transpose()
+}
+
+/// A step that must not run twice, by its id alone.
+pub(crate) fn intent(tx: &mut dyn Tx, id: StepId) -> Result<Option<Step>> {
+    let rows = tx.run(Call::one(&INTENT, vec![id.0.into()]))?;
+    rows.first().map(step).transpose()
+}
+
+/// The steps of a task, oldest first, after `after_seq`.
+pub(crate) fn list(tx: &mut dyn Tx, task: TaskId, after_seq: i64, limit: i64) -> Result<Vec<Step>> {
+    steps(&tx.run(Call::one(&LIST, vec![task.0.into(), after_seq.into(), limit.into()]))?)
+}
+
+/// A step that is to be written.
+pub(crate) struct NewStep<'a> {
+    pub task: TaskId,
+    pub step: &'a CheckedStep,
+    pub idempotent: bool,
+    pub status: StepState,
+    pub result: Option<String>,
+    pub lease: LeaseId,
+    pub attempt: i32,
+    pub actor: &'a str,
+    pub now: Timestamp,
+}
+
+/// Writes a step.
+pub(crate) fn insert(tx: &mut dyn Tx, new: &NewStep<'_>) -> Result<()> {
+    let CheckedStep { key, kind, inputs } = new.step;
+    let has_ended = matches!(new.status, StepState::Done | StepState::Failed);
+    let is_read_by_people = !new.idempotent || new.status == StepState::Waiting;
+    let params = vec![
+        new.task.0.into(),
+        key.id(new.task).0.into(),
+        key.name.as_str().into(),
+        kind.as_str().into(),
+        key.inputs_hash.as_str().into(),
+        key.occurrence.into(),
+        if is_read_by_people { Value::Json(inputs.clone()) } else { Value::Null },
+        new.idempotent.into(),
+        new.status.as_str().into(),
+        new.result.clone().map_or(Value::Null, Value::Json),
+        new.lease.0.into(),
+        new.attempt.into(),
+        new.actor.into(),
+        new.now.into(),
+        has_ended.then_some(new.now).into(),
+    ];
+    tx.run(Call::one(&INSERT, params)).map(drop)
+}
+
+/// Writes what became of a step.
+pub(crate) fn save(tx: &mut dyn Tx, step: &Step) -> Result<()> {
+    let json = |value: &Option<Json>| {
+        value.as_ref().map_or(Value::Null, |value| Value::Json(json::canonical(value)))
+    };
+    let error = step.error.as_ref().map(serde_json::to_value).transpose().unwrap_or_default();
+    let params = vec![
+        step.task_id.0.into(),
+        step.id.0.into(),
+        step.status.as_str().into(),
+        json(&step.result),
+        json(&error),
+        step.effect.map(Effect::as_str).into(),
+        step.lease_id.map(|lease| lease.0).into(),
+        step.attempt.into(),
+        step.actor.as_str().into(),
+        step.ended_at.into(),
+    ];
+    tx.run(Call::one(&SAVE, params)).map(drop)
+}
+
+/// Takes done steps of `origin` along into `task`, each under its new id.
+pub(crate) fn copy(
+    tx: &mut dyn Tx,
+    task: TaskId,
+    origin: TaskId,
+    ids: Vec<(StepId, StepId)>,
+) -> Result<()> {
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let items = ids.into_iter().map(|(new, old)| vec![new.0.into(), old.0.into()]).collect();
+    tx.run(Call::each(&COPY, vec![task.0.into(), origin.0.into()], items)).map(drop)
+}
+
+/// The repository of steps: reads, and the end of what was kept long enough. Cheap to clone.
+#[derive(Clone)]
+pub struct Steps {
+    store: Store,
+}
+
+impl Steps {
+    /// The steps of one database.
+    pub fn new(store: Store) -> Steps {
+        Steps { store }
+    }
+
+    /// A task's steps after `after_seq` (0: from the first), oldest first.
+    pub async fn list(&self, task: TaskId, after_seq: i64, limit: i64) -> Result<Vec<Step>> {
+        let body = move |tx: &mut dyn Tx| list(tx, task, after_seq, limit);
+        self.store.read("step_list", body).await
+    }
+
+    /// One step of a task.
+    pub async fn show(&self, task: TaskId, id: StepId) -> Result<Option<Step>> {
+        self.store.read("step_show", move |tx| find(tx, task, id)).await
+    }
+
+    /// A step that must not run twice, by its id alone.
+    pub async fn intent(&self, id: StepId) -> Result<Option<Step>> {
+        self.store.read("step_intent", move |tx| intent(tx, id)).await
+    }
+
+    /// Steps that wait for a person, oldest first.
+    pub async fn in_doubt(&self, after_seq: i64, limit: i64) -> Result<Vec<Step>> {
+        let body = move |tx: &mut dyn Tx| {
+            steps(&tx.run(Call::one(&IN_DOUBT, vec![after_seq.into(), limit.into()]))?)
+        };
+        self.store.read("step_in_doubt", body).await
+    }
+
+    /// Clears the results of tasks that finished long ago, walking `limit` entries of the log;
+    /// returns how many entries it walked and how many steps it cleared.
+    pub async fn expire(&self, limit: usize) -> Result<(usize, usize)> {
+        self.store.write("step_expire", move |tx| expire(tx, limit)).await
+    }
+}
+
+fn expire(tx: &mut dyn Tx, limit: usize) -> Result<(usize, usize)> {
+    let now = tx.now()?;
+    let until = now.plus_ms(-RESULT_RETENTION_MS);
+    let mut rows = tx.run(Call::one(&FINISHED, vec![Value::Int(limit as i64)]))?;
+    let young = rows.iter().position(|row| row.time(3).is_ok_and(|at| at > until));
+    rows.truncate(young.unwrap_or(rows.len()));
+    let Some(last) = rows.last() else { return Ok((0, 0)) };
+    let (transaction, seq) = (last.int(0)?, last.int(1)?);
+    let mut tasks = rows.iter().map(|row| row.uuid(2)).collect::<Result<Vec<_>>>()?;
+    tasks.sort_unstable();
+    tasks.dedup();
+    let params = vec![Value::UuidList(tasks), now.into(), until.into()];
+    let cleared = tx.run(Call::one(&CLEAR, params))?.len();
+    tx.run(Call::one(&MOVE_EXPIRY, vec![transaction.into(), seq.into()]))?;
+    Ok((rows.len(), cleared))
+}

@@ -1,0 +1,350 @@
+//! Parking a task until something comes, and waking it.
+//!
+//! Invariant: parking looks for what it waits for in its own transaction, and whatever may wake the
+//! task takes the same lock (the task's row, the other task's row, or the signal's key): nothing
+//! that came early, or at the same moment, is lost. Each wait ends once, because its step does.
+
+use super::cold::{self, Ask, Queued};
+use super::step::{Holder, save_checkpoint};
+use super::sweep::{SweepReport, derived};
+use super::{Tasks, row};
+use crate::error::Result;
+use crate::group::Outcome;
+use crate::signal::{self, Inserted, NewSignal, Target};
+use crate::step::{self, NewStep};
+use crate::tx::Tx;
+use crate::value::Row;
+use crate::wait::{self, Wait};
+use serde_json::Value as Json;
+use uuid::Uuid;
+use windlass_domain::command::Command;
+use windlass_domain::decide::may_record;
+use windlass_domain::id::{StepId, TaskId};
+use windlass_domain::json;
+use windlass_domain::refusal::Refusal;
+use windlass_domain::snapshot::Snapshot;
+use windlass_domain::state::State;
+use windlass_domain::step::{CheckedStep, StepState};
+use windlass_domain::time::Timestamp;
+use windlass_domain::wait::{Until, parked, signal_came, task_ended, timer_rang, woken};
+
+/// The holder parks its task.
+#[derive(Clone, Debug)]
+pub struct Park {
+    /// Who.
+    pub holder: Holder,
+    /// For what.
+    pub until: Until,
+    /// Which repetition of the same wait; `None`: a new one.
+    pub occurrence: Option<i32>,
+    /// For how long at most.
+    pub timeout_ms: Option<i64>,
+    /// Canonical JSON; `None` keeps the last.
+    pub checkpoint: Option<String>,
+}
+
+/// What became of a wait.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Parked {
+    /// The task waits, and its lease has ended.
+    Waiting(StepId),
+    /// What it waited for is there; the task is still held.
+    Woken(StepId, Json),
+}
+
+/// What became of a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signalled {
+    /// Whether it was there before.
+    pub duplicate: bool,
+    /// Which task it woke at once.
+    pub woke: Option<TaskId>,
+}
+
+impl Tasks {
+    /// Parks a task, unless what it waits for is there already.
+    pub async fn park(&self, item: Park) -> Outcome<Parked> {
+        self.store.write("park", move |tx| park(tx, &item)).await?
+    }
+
+    /// Tells a signal to the task that waits for it, or keeps it for the one that will.
+    pub async fn signal(&self, new: NewSignal) -> Outcome<Signalled> {
+        let seed = Uuid::now_v7();
+        let (outcome, queued) = self.store.write("signal", move |tx| send(tx, &new, seed)).await?;
+        self.stand_in_line(queued.into_iter().collect());
+        outcome
+    }
+
+    /// Wakes tasks whose time has come.
+    pub async fn wake_due(&self, limit: usize) -> Result<SweepReport> {
+        let seed = Uuid::now_v7();
+        let body = move |tx: &mut dyn Tx| {
+            wait::remove_stray(tx, limit)?;
+            let now = tx.now()?;
+            let rows = wait::due(tx, now, limit)?;
+            wake_all(tx, &rows, "wake_due", seed, |_, wait| Ok(timer_rang(wait.kind)))
+        };
+        let (report, queued) = self.store.write("wake_due", body).await?;
+        self.stand_in_line(queued);
+        Ok(report)
+    }
+
+    /// The tasks whose end is awaited, at most `limit`.
+    pub async fn awaited(&self, limit: usize) -> Result<Vec<TaskId>> {
+        self.store.read("awaited", move |tx| wait::awaited(tx, limit)).await
+    }
+
+    /// Wakes tasks that wait for one of these, if it has ended; `None` looks at all that wait.
+    pub async fn wake_parents(
+        &self,
+        ended: Option<Vec<TaskId>>,
+        limit: usize,
+    ) -> Result<SweepReport> {
+        let seed = Uuid::now_v7();
+        let ended = ended.map(|ids| ids.into_iter().map(|id| id.0).collect::<Vec<_>>());
+        let body = move |tx: &mut dyn Tx| {
+            let rows = wait::ended(tx, ended.clone(), limit)?;
+            wake_all(tx, &rows, "wake_parents", seed, |row, wait| {
+                let child = wait.child.unwrap_or(wait.task);
+                let result = row.maybe(AFTER_WAIT + 1, Row::json)?.unwrap_or_default();
+                let error = row.maybe(AFTER_WAIT + 2, Row::json)?.unwrap_or_default();
+                Ok(task_ended(child, row.named(AFTER_WAIT)?, &result, &error))
+            })
+        };
+        let (report, queued) = self.store.write("wake_parents", body).await?;
+        self.stand_in_line(queued);
+        Ok(report)
+    }
+}
+
+/// Where the wait's columns begin, and where they end, in a row of `wait/due` and `wait/ended`.
+const AT_WAIT: usize = row::SNAPSHOT_LENGTH;
+const AFTER_WAIT: usize = AT_WAIT + 6;
+
+fn park(tx: &mut dyn Tx, item: &Park) -> Result<Outcome<Parked>> {
+    let holder = &item.holder;
+    if let Until::Signal { key: Some(key), .. } = &item.until {
+        signal::lock(tx, key)?;
+    }
+    // The other task's end waits for this transaction, or was before it.
+    let other = if let Until::Task(other) = item.until { Some(other) } else { None };
+    let mut locked = cold::load_all(tx, [Some(holder.task), other].into_iter().flatten())?;
+    let Some(task) = locked.remove(&holder.task) else {
+        return Ok(Err(Refusal::UnknownTask.into()));
+    };
+    let (mut task, last) = task?;
+    if last == holder.changes[1] {
+        let waits = wait::of_task(tx, task.id)?;
+        return Ok(Ok(Parked::Waiting(waits.map_or(StepId(Uuid::nil()), |wait| wait.step))));
+    }
+    let occurrence = match item.occurrence {
+        Some(occurrence) => occurrence,
+        None => next_occurrence(tx, task.id, &item.until)?,
+    };
+    let key = item.until.key(occurrence);
+    let id = key.id(task.id);
+    if let Some(wait) = wait::of_task(tx, task.id)?
+        && (task.status, wait.lease) == (State::Waiting, Some(holder.lease))
+    {
+        // The same call again, after it has parked the task.
+        return Ok(Ok(Parked::Waiting(wait.step)));
+    }
+    if task.status == State::Claimed
+        && let Err(refusal) = cold::decide_and_save(tx, &mut task, &holder.start(), None)?
+    {
+        return Ok(Err(refusal.into()));
+    }
+    if let Err(refusal) = may_record(&task, holder.lease) {
+        return Ok(Err(refusal.into()));
+    }
+    if let Some(step) = step::find(tx, task.id, id)?
+        && step.status == StepState::Done
+    {
+        return Ok(Ok(Parked::Woken(id, step.result.unwrap_or_default())));
+    }
+    save_checkpoint(tx, holder, &item.checkpoint)?;
+    let now = tx.now()?;
+    let wake_at = item.until.wake_at(item.timeout_ms, now);
+    let came = already_there(tx, &task, &item.until, wake_at, now)?;
+    let kind = item.until.kind();
+    let step =
+        CheckedStep { key, kind: kind.to_string(), inputs: json::canonical(&item.until.inputs()) };
+    let is_there = came.is_some();
+    let new = NewStep {
+        task: task.id,
+        step: &step,
+        idempotent: true,
+        status: if is_there { StepState::Done } else { StepState::Waiting },
+        result: came.as_ref().map(json::canonical),
+        lease: holder.lease,
+        attempt: task.attempt,
+        actor: &holder.actor,
+        now,
+    };
+    if let Some(came) = came {
+        step::insert(tx, &new)?;
+        return Ok(Ok(Parked::Woken(id, came)));
+    }
+    let metadata = parked(id, kind, wake_at);
+    if let Err(refusal) = cold::decide_and_save(tx, &mut task, &holder.wait(), Some(metadata))? {
+        return Ok(Err(refusal.into()));
+    }
+    step::insert(tx, &new)?;
+    let (signal, key) = match &item.until {
+        Until::Signal { name, key } => (Some(name.clone()), key.as_deref()),
+        _ => (None, None),
+    };
+    let lease = Some(holder.lease);
+    let waits = Wait { task: task.id, kind, step: id, lease, child: other, signal };
+    wait::park(tx, &waits, key, wake_at, now)?;
+    Ok(Ok(Parked::Waiting(id)))
+}
+
+/// What a wait would be woken by, if it is there already.
+fn already_there(
+    tx: &mut dyn Tx,
+    task: &Snapshot,
+    until: &Until,
+    wake_at: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<Option<Json>> {
+    match until {
+        Until::Time(_) | Until::DelayMs(_) => {
+            Ok(wake_at.filter(|at| *at <= now).map(|_| timer_rang(until.kind())))
+        }
+        Until::Signal { name, key } => {
+            let target = key.clone().map_or(Target::Task(task.id), Target::Key);
+            let Some(found) = signal::next(tx, &target, name)? else { return Ok(None) };
+            signal::take(tx, found.id, task.id, now)?;
+            Ok(Some(signal_came(found.id, &found.payload)))
+        }
+        Until::Task(other) => {
+            let Some(row) = wait::other(tx, *other)? else {
+                // Removed by retention, or never there: nothing will ever come of it.
+                return Ok(Some(serde_json::json!({ "woken": "unknown_task" })));
+            };
+            if !row.bool(3)? {
+                return Ok(None);
+            }
+            let result = row.maybe(1, Row::json)?.unwrap_or_default();
+            let error = row.maybe(2, Row::json)?.unwrap_or_default();
+            Ok(Some(task_ended(*other, row.named(0)?, &result, &error)))
+        }
+    }
+}
+
+/// The number of the next repetition of a wait that does not say its own.
+fn next_occurrence(tx: &mut dyn Tx, task: TaskId, until: &Until) -> Result<i32> {
+    let mut occurrence = 0;
+    while step::find(tx, task, until.key(occurrence).id(task))?.is_some() {
+        occurrence += 1;
+    }
+    Ok(occurrence)
+}
+
+type Sent = (Outcome<Signalled>, Option<Queued>);
+
+fn send(tx: &mut dyn Tx, new: &NewSignal, seed: Uuid) -> Result<Sent> {
+    let refused = |refusal: Refusal| Ok((Err(refusal.into()), None));
+    // The receiver's lock first: a wait that begins at this moment sees the signal, or is seen.
+    let waits = match &new.target {
+        Target::Task(task) => {
+            let Some((task, _)) = cold::load(tx, *task)? else {
+                return refused(Refusal::UnknownTask);
+            };
+            if task.status.is_terminal() {
+                let sent = signal::is_known(tx, new)?;
+                return match sent {
+                    true => Ok((Ok(Signalled { duplicate: true, woke: None }), None)),
+                    false => refused(Refusal::TaskFinished { state: task.status }),
+                };
+            }
+            wait::of_task(tx, task.id)?.filter(|wait| wait.signal.as_ref() == Some(&new.name))
+        }
+        Target::Key(key) => {
+            signal::lock(tx, key)?;
+            wait::with_key(tx, &new.name, key)?
+        }
+    };
+    let now = tx.now()?;
+    match signal::insert(tx, new, now)? {
+        Inserted::New => {}
+        Inserted::Same => return Ok((Ok(Signalled { duplicate: true, woke: None }), None)),
+        Inserted::Other => return refused(Refusal::IdempotencyKeyReused { what: "the id" }),
+    }
+    let kept = Ok((Ok(Signalled { duplicate: false, woke: None }), None));
+    let Some(waits) = waits else { return kept };
+    let Some((mut task, _)) = cold::load(tx, waits.task)? else { return kept };
+    if task.status != State::Waiting {
+        return kept;
+    }
+    signal::take(tx, new.id, task.id, now)?;
+    let payload = serde_json::from_str(&new.payload).unwrap_or_default();
+    let ask = Ask {
+        task: task.id,
+        command: Command::Wake,
+        actor: new.sent_by.clone(),
+        reason: None,
+        change: derived(seed, task.id),
+    };
+    wake(tx, &mut task, &waits, &signal_came(new.id, &payload), &ask)?;
+    let woke = Some(task.id);
+    Ok((Ok(Signalled { duplicate: false, woke }), cold::queued(&task)))
+}
+
+/// Ends a wait with what came, and puts its task in line again.
+fn wake(
+    tx: &mut dyn Tx,
+    task: &mut Snapshot,
+    wait: &Wait,
+    result: &Json,
+    ask: &Ask,
+) -> Result<bool> {
+    if cold::decide_and_save(tx, task, ask, Some(woken(wait.step, result)))?.is_err() {
+        return Ok(false);
+    }
+    wait::remove(tx, wait.task)?;
+    if let Some(mut step) = step::find(tx, wait.task, wait.step)?
+        && step.status == StepState::Waiting
+    {
+        (step.status, step.result, step.ended_at) =
+            (StepState::Done, Some(result.clone()), Some(tx.now()?));
+        step::save(tx, &step)?;
+    }
+    Ok(true)
+}
+
+fn wake_all(
+    tx: &mut dyn Tx,
+    rows: &[Row],
+    name: &'static str,
+    seed: Uuid,
+    result: impl Fn(&Row, &Wait) -> Result<Json>,
+) -> Result<(SweepReport, Vec<Queued>)> {
+    let mut report = SweepReport { scanned: rows.len(), ..SweepReport::default() };
+    let mut queued = Vec::new();
+    for found in rows {
+        let (mut task, wait) = match row::snapshot(found) {
+            Ok((task, _)) => (task, wait::wait(found, AT_WAIT)?),
+            Err(error) => {
+                report.unreadable += 1;
+                tracing::error!(sweep = name, %error, "a row is unreadable");
+                continue;
+            }
+        };
+        let ask = Ask {
+            task: task.id,
+            command: Command::Wake,
+            actor: format!("duty:{name}"),
+            reason: None,
+            change: derived(seed, task.id),
+        };
+        if wake(tx, &mut task, &wait, &result(found, &wait)?, &ask)? {
+            report.changed.push((task.id, task.status));
+            queued.extend(cold::queued(&task));
+        } else {
+            report.lost_races += 1;
+        }
+    }
+    Ok((report, queued))
+}

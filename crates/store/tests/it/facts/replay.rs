@@ -1,0 +1,175 @@
+//! Replay: a new task that takes done steps along.
+
+use crate::world::*;
+use serde_json::json;
+use uuid::Uuid;
+use windlass_domain::id::TaskId;
+use windlass_domain::replay::{Fate, ReplayFrom};
+use windlass_domain::state::State;
+use windlass_domain::step::{StepInput, check};
+use windlass_store::group::Outcome;
+use windlass_store::statement::Dialect;
+use windlass_store::step::Steps;
+use windlass_store::task::{
+    Assignment, BeginStep, Begun, Consent, Holder, RecordStep, Replay, Replayed, StepEnd,
+};
+
+conformance!(
+    a_replay_is_a_new_task_with_the_steps_before_its_beginning,
+    a_replay_from_the_last_checkpoint_takes_everything_along,
+    a_replay_from_the_beginning_takes_nothing_along,
+    what_must_not_run_twice_is_refused_unless_allowed,
+    a_plan_changes_nothing,
+    only_a_finished_task_is_replayed,
+    the_second_replay_needs_a_person,
+    a_replay_sent_twice_is_one_task,
+    a_replay_carries_no_idempotency_key,
+);
+
+const NOBODY: Consent = Consent::UpTo { threshold: 1, is_required: false };
+
+fn replay(origin: TaskId, from: ReplayFrom) -> Replay {
+    Replay {
+        origin,
+        id: TaskId(Uuid::now_v7()),
+        from,
+        allow_non_idempotent: false,
+        actor: "olga".into(),
+    }
+}
+
+/// Done: read, charge (must not run twice), write; with a checkpoint; then failed.
+async fn failed_task(world: &World) -> Assignment {
+    let held = world.running(task(|r| r.idempotency_key = Some("k".into()))).await;
+    for name in ["read", "charge", "write"] {
+        let holder = Holder::new(held.task.id, held.lease_id, "w1");
+        let input = StepInput { name, kind: None, inputs: None, occurrence: None };
+        let step = check(&input).unwrap();
+        if name == "charge" {
+            let begun = world.tasks.begin_step(BeginStep { holder, step }).await.unwrap();
+            let Begun::New(id) = begun else { panic!() };
+            let end = StepEnd::Complete { result: "\"paid\"".into(), checkpoint: None };
+            world.tasks.end_step(id, held.lease_id, "w1".into(), end).await.unwrap();
+            continue;
+        }
+        let checkpoint = Some(json!({ "after": name }).to_string());
+        let item = RecordStep { holder, step, result: json!(name).to_string(), checkpoint };
+        world.tasks.record_steps(vec![item]).await.pop().unwrap().unwrap();
+    }
+    world.finish(&held, fail("INVALID_INPUT")).await.unwrap();
+    held
+}
+
+async fn run(world: &World, item: Replay) -> Outcome<Replayed> {
+    world.tasks.replay(item, NOBODY).await
+}
+
+async fn steps(world: &World, task: TaskId) -> Vec<(String, serde_json::Value)> {
+    let steps = Steps::new(world.store.clone()).list(task, 0, 100).await.unwrap();
+    steps.into_iter().map(|step| (step.name, step.result.unwrap_or_default())).collect()
+}
+
+async fn a_replay_is_a_new_task_with_the_steps_before_its_beginning(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let origin = failed_task(&world).await.task.id;
+    let item = replay(origin, ReplayFrom::Step("write".into()));
+    let Replayed::New(id, plan) = run(&world, item.clone()).await.unwrap() else { panic!() };
+    assert_eq!(id, item.id);
+    let fates: Vec<_> = plan.steps.iter().map(|step| step.fate).collect();
+    assert_eq!(fates, [Fate::Reused, Fate::Reused, Fate::Rerun]);
+    assert_eq!(
+        steps(&world, id).await,
+        [("read".into(), json!("read")), ("charge".into(), json!("paid"))]
+    );
+    let shown = world.show(id).await;
+    assert_eq!((shown.replay_of, shown.status), (Some(origin), State::Pending));
+    assert_eq!((shown.checkpoint, shown.payload), (None, json!({"n": 1})));
+    let mut claim = claim_of("w2", &["q"], 1);
+    claim.start = true;
+    let held = world.tasks.claim(claim).await.unwrap().pop().unwrap();
+    let input = StepInput { name: "charge", kind: None, inputs: None, occurrence: None };
+    let holder = Holder::new(held.task.id, held.lease_id, "w2");
+    let begun = world.tasks.begin_step(BeginStep { holder, step: check(&input).unwrap() }).await;
+    let Begun::Ended(step) = begun.unwrap() else { panic!("a copied step is done") };
+    assert!(step.copied_from.is_some());
+    assert_eq!(world.status(origin).await, State::Failed);
+}
+
+async fn a_replay_from_the_last_checkpoint_takes_everything_along(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let origin = failed_task(&world).await.task.id;
+    let item = replay(origin, ReplayFrom::LastCheckpoint);
+    let Replayed::New(id, _) = run(&world, item).await.unwrap() else { panic!() };
+    assert_eq!(steps(&world, id).await, steps(&world, origin).await);
+    assert_eq!(world.show(id).await.checkpoint, Some(json!({"after": "write"})));
+}
+
+async fn a_replay_from_the_beginning_takes_nothing_along(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let origin = failed_task(&world).await.task.id;
+    let item = Replay { allow_non_idempotent: true, ..replay(origin, ReplayFrom::Beginning) };
+    let Replayed::New(id, _) = run(&world, item).await.unwrap() else { panic!() };
+    assert_eq!(steps(&world, id).await, []);
+    assert_eq!(world.show(id).await.checkpoint, None);
+}
+
+async fn what_must_not_run_twice_is_refused_unless_allowed(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let origin = failed_task(&world).await.task.id;
+    let item = replay(origin, ReplayFrom::Beginning);
+    assert_eq!(refused(run(&world, item.clone()).await), "not_idempotent");
+    assert!(world.tasks.show(item.id).await.unwrap().is_none());
+    let allowed = Replay { allow_non_idempotent: true, ..item };
+    assert!(matches!(run(&world, allowed).await.unwrap(), Replayed::New(..)));
+}
+
+async fn a_plan_changes_nothing(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let origin = failed_task(&world).await.task.id;
+    let item = replay(origin, ReplayFrom::Beginning);
+    let plan = world.tasks.plan_replay(item.clone()).await.unwrap();
+    assert_eq!(plan.steps[1].fate, Fate::Refused);
+    assert!(world.tasks.show(item.id).await.unwrap().is_none());
+    let unknown = replay(origin, ReplayFrom::Step("nope".into()));
+    assert_eq!(refused(world.tasks.plan_replay(unknown).await), "no_such_step");
+}
+
+async fn only_a_finished_task_is_replayed(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let held = world.running(job()).await;
+    let item = replay(held.task.id, ReplayFrom::Beginning);
+    assert_eq!(refused(run(&world, item).await), "not_finished");
+    let unknown = replay(TaskId(Uuid::new_v4()), ReplayFrom::Beginning);
+    assert_eq!(refused(run(&world, unknown).await), "not_found");
+}
+
+async fn the_second_replay_needs_a_person(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let origin = failed_task(&world).await.task.id;
+    let next = || replay(origin, ReplayFrom::LastCheckpoint);
+    let wanted = Consent::UpTo { threshold: 1, is_required: true };
+    let asked = world.tasks.replay(next(), wanted).await.unwrap();
+    assert!(matches!(asked, Replayed::NeedsApproval(_)));
+    assert!(matches!(run(&world, next()).await.unwrap(), Replayed::New(..)));
+    assert!(matches!(run(&world, next()).await.unwrap(), Replayed::NeedsApproval(_)));
+    let given = world.tasks.replay(next(), Consent::Given).await.unwrap();
+    assert!(matches!(given, Replayed::New(..)));
+}
+
+async fn a_replay_sent_twice_is_one_task(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let origin = failed_task(&world).await.task.id;
+    let item = replay(origin, ReplayFrom::LastCheckpoint);
+    assert!(matches!(run(&world, item.clone()).await.unwrap(), Replayed::New(..)));
+    assert_eq!(run(&world, item.clone()).await.unwrap(), Replayed::Existing(item.id));
+    let other = Replay { from: ReplayFrom::Step("write".into()), ..item };
+    assert_eq!(refused(run(&world, other).await), "idempotency_key_reused");
+}
+
+async fn a_replay_carries_no_idempotency_key(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let origin = failed_task(&world).await.task.id;
+    let item = replay(origin, ReplayFrom::LastCheckpoint);
+    run(&world, item.clone()).await.unwrap();
+    assert_eq!(world.show(item.id).await.idempotency_key, None);
+}

@@ -1,0 +1,161 @@
+//! Steps, waits, signals and replays: the store's operations, and whoever must be told.
+
+use std::time::Duration;
+use windlass_domain::id::{LeaseId, StepId, TaskId};
+use windlass_domain::replay::Plan;
+use windlass_domain::state::State;
+use windlass_domain::wait::Until;
+use windlass_store::group::Outcome;
+use windlass_store::signal::NewSignal;
+use windlass_store::step::Step;
+use windlass_store::task::{
+    BeginStep, Begun, Consent, Park, Parked, RecordStep, Recorded, Replay, Replayed, Resolution,
+    Signalled, StepEnd,
+};
+
+use super::duty::{BATCH, Report};
+use super::held::Gone;
+use super::{Engine, Result};
+
+/// How much of the log the clearing of old results walks in one transaction.
+const EXPIRY_PAGE: usize = 1_000;
+
+impl Engine {
+    /// Records steps that are done and may run twice. Concurrent calls share a transaction.
+    pub async fn record_steps(&self, items: Vec<RecordStep>) -> Vec<Outcome<Recorded>> {
+        self.inner.tasks.record_steps(items).await
+    }
+
+    /// Writes the intent of a step that must not run twice.
+    pub async fn begin_step(&self, item: BeginStep) -> Result<Begun> {
+        let task = item.holder.task;
+        let begun = self.inner.tasks.begin_step(item).await;
+        if begun.is_err() {
+            // In doubt, or lost: nobody here holds it any more.
+            self.gone(task).await?;
+        }
+        Ok(begun?)
+    }
+
+    /// Tells how a step ended that was begun under this lease.
+    pub async fn end_step(
+        &self,
+        id: StepId,
+        lease: LeaseId,
+        actor: &str,
+        end: StepEnd,
+    ) -> Result<Step> {
+        Ok(self.inner.tasks.end_step(id, lease, actor.to_owned(), end).await?)
+    }
+
+    /// A person decides over a step in doubt; its task goes on.
+    pub async fn resolve_step(
+        &self,
+        id: StepId,
+        resolution: Resolution,
+        actor: &str,
+        reason: Option<String>,
+    ) -> Result<Step> {
+        let step = self.inner.tasks.resolve_step(id, resolution, actor.to_owned(), reason).await?;
+        self.came_back();
+        self.tell_event();
+        Ok(step)
+    }
+
+    /// Parks a task until something comes, unless it is there already.
+    pub async fn park(&self, item: Park) -> Result<Parked> {
+        let (task, until, timeout_ms) = (item.holder.task, item.until.clone(), item.timeout_ms);
+        if let Until::Task(other) = until {
+            // Before the question whether it has ended: an end between the two is not missed.
+            self.inner.awaited.add(other);
+        }
+        let parked = self.inner.tasks.park(item).await?;
+        if matches!(parked, Parked::Waiting(_)) {
+            self.inner.held.remove(task, Gone::Finished);
+            let soon = match until {
+                Until::DelayMs(ms) => Some(ms),
+                Until::Time(time) => Some(self.ms_until(time)),
+                Until::Signal { .. } | Until::Task(_) => timeout_ms,
+            };
+            if let Some(ms) = soon.and_then(|ms| u64::try_from(ms).ok()) {
+                self.inner.timers.ring_in(Duration::from_millis(ms));
+            }
+            self.inner.log.needed();
+            self.tell_event();
+        }
+        Ok(parked)
+    }
+
+    /// Tells a signal to the task that waits for it, or keeps it for the one that will.
+    pub async fn signal(&self, new: NewSignal) -> Result<Signalled> {
+        let sent = self.inner.tasks.signal(new).await?;
+        if sent.woke.is_some() {
+            self.came_back();
+            self.tell_event();
+        }
+        Ok(sent)
+    }
+
+    /// What a replay would do.
+    pub async fn plan_replay(&self, replay: Replay) -> Result<Plan> {
+        Ok(self.inner.tasks.plan_replay(replay).await?)
+    }
+
+    /// Makes a new task of a finished one, or says that a person must agree first.
+    pub async fn replay(&self, replay: Replay, consent: Consent) -> Result<Replayed> {
+        let replayed = self.inner.tasks.replay(replay, consent).await?;
+        if matches!(replayed, Replayed::New(..)) {
+            self.came_back();
+            self.tell_event();
+        }
+        Ok(replayed)
+    }
+
+    /// Wakes tasks whose time has come.
+    pub async fn wake_due(&self) -> Result<Report> {
+        let tasks = self.tasks();
+        self.sweep_all(|| tasks.wake_due(BATCH)).await
+    }
+
+    /// Wakes tasks that wait for others that have ended: the safety net under the log's tail.
+    pub async fn wake_parents(&self) -> Result<Report> {
+        let tasks = self.tasks();
+        self.sweep_all(|| tasks.wake_parents(None, BATCH)).await
+    }
+
+    /// Clears the results of steps whose tasks finished long ago.
+    pub async fn expire_steps(&self) -> Result<Report> {
+        let mut report = Report::default();
+        loop {
+            let (scanned, changed) = self.inner.steps.expire(EXPIRY_PAGE).await?;
+            report.scanned += scanned;
+            report.changed += changed;
+            if scanned < EXPIRY_PAGE {
+                return Ok(report);
+            }
+        }
+    }
+
+    /// These tasks have ended; whoever waits for them goes on.
+    pub(super) async fn ended(&self, tasks: Vec<TaskId>) {
+        match self.inner.tasks.wake_parents(Some(tasks), BATCH).await {
+            Ok(swept) => self.noticed(&swept),
+            // The duty looks again.
+            Err(error) => tracing::debug!(%error, "waiting tasks were not woken yet"),
+        }
+    }
+
+    async fn gone(&self, task: TaskId) -> Result<()> {
+        let found = self.inner.tasks.show(task).await?;
+        if found.is_some_and(|task| task.status == State::Waiting) {
+            self.inner.held.remove(task, Gone::Finished);
+            self.tell_event();
+        }
+        Ok(())
+    }
+
+    /// How far away a time is, by this node's clock: only to look at the right moment.
+    fn ms_until(&self, time: windlass_domain::time::Timestamp) -> i64 {
+        time.as_ms() - windlass_store::clock::Clock::System.now().as_ms()
+    }
+}
