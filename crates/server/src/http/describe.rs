@@ -11,6 +11,8 @@ use serde_json::{Map, Value as Json, json};
 use windlass::domain::approval::{MAX_OCCURRENCE, MAX_REQUIRED};
 use windlass::domain::failure::{MAX_CODE_BYTES, MAX_MESSAGE_BYTES};
 use windlass::domain::order::{MAX_PRIORITY, MIN_PRIORITY};
+use windlass::domain::step;
+use windlass::domain::trouble::MAX_NOTE_BYTES;
 use windlass::domain::validate::{
     MAX_BATCH_ITEMS, MAX_CODES, MAX_DELAY_MS, MAX_LEASE_MS, MAX_NAME_BYTES, MAX_REASON_CHARS,
     MAX_RETRIES, MAX_ROUTES, MAX_SLOTS, MAX_TAGS, MAX_WORKER_BYTES, MIN_LEASE_MS,
@@ -44,6 +46,7 @@ pub fn complete(mut document: Json) -> Json {
 
 /// Names of schemas that differ from those of our types: clients are generated from them.
 const NAMES: &[(&str, &str)] = &[
+    ("AlertBody", "Alert"),
     ("ApprovalBody", "Approval"),
     ("AskRequest", "NewApproval"),
     ("AuditBody", "AuditEntry"),
@@ -57,15 +60,25 @@ const NAMES: &[(&str, &str)] = &[
     ("FailureBody", "Failure"),
     ("HistoryBody", "Transition"),
     ("LeaseBody", "Lease"),
+    ("List_AlertBody", "AlertList"),
     ("List_FailureBody", "FailureList"),
     ("List_HistoryBody", "TransitionList"),
     ("List_NodeBody", "NodeList"),
+    ("List_NoticeBody", "NoticeList"),
+    ("List_PoisonBody", "PoisonList"),
     ("List_SessionBody", "SessionList"),
     ("List_TaskBody", "TaskList"),
     ("NodeBody", "Node"),
+    ("List_StepBody", "StepList"),
+    ("NoteBody", "Note"),
+    ("NoticeBody", "Notice"),
     ("OutcomeName", "Outcome"),
+    ("PoisonBody", "Poison"),
     ("SessionBody", "Session"),
+    ("SignalBody", "Signal"),
     ("StatusBody", "ServerStatus"),
+    ("StepBody", "Step"),
+    ("WaitBody", "Wait"),
     ("TaskBody", "Task"),
     ("Value", "Json"),
 ];
@@ -124,8 +137,11 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
     let has_query = parameters.iter().any(|parameter| parameter["in"] == "query");
     let is_open = super::middleware::OPEN.contains(&path);
     let is_session = path.starts_with("/v1/sessions/{id}/") && !path.ends_with("/finish");
+    // Of two who act on the same thing one comes second.
+    let is_workflow = path.starts_with("/v1/poison/") && method == "post";
     let is_leased = operation["tags"][0] == "work" || path.ends_with("/{id}/approvals");
-    let can_conflict = is_leased || path.ends_with("/cancel") || is_session;
+    let is_refused_later = is_workflow && !path.ends_with("/note");
+    let can_conflict = is_leased || path.ends_with("/cancel") || is_session || is_refused_later;
     let mut codes: Vec<(u16, Vec<&str>)> = Vec::new();
     let mut wrong = Vec::new();
     wrong.extend(has_id.then_some("invalid_id"));
@@ -142,10 +158,11 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
     codes.push((401, (!is_open).then_some("unauthenticated").into_iter().collect()));
     let missing = if path.contains("sessions") { "session_not_found" } else { "not_found" };
     let is_finish = path.ends_with("/finish");
-    let has_missing = (has_id && !is_finish) || is_decision;
+    let has_missing = (has_id && !is_finish) || is_decision || path == "/v1/signals";
     codes.push((404, has_missing.then_some(missing).into_iter().collect()));
     let conflicts: &[&str] = match (can_conflict, is_session) {
         (false, _) => &[],
+        (true, _) if is_workflow => &["illegal_transition"],
         (true, true) => &["session_closed"],
         (true, false) => &["lease_lost", "already_finished", "illegal_transition"],
     };
@@ -157,6 +174,7 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
         conflicts.push("digest_mismatch");
         gone.push("expired");
     }
+    conflicts.extend(step_conflicts(path, method));
     codes.push((409, conflicts));
     codes.push((410, gone));
     for (status, code) in
@@ -171,6 +189,7 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
             .then_some("idempotency_key_reused")
             .filter(|_| method == "post" && ["/v1/tasks", "/v1/tasks/batch"].contains(&path)),
     );
+    invalid.extend((path == "/v1/signals").then_some("idempotency_key_reused"));
     codes.push((422, invalid));
     if path != "/healthz" {
         codes.push((500, vec!["internal"]));
@@ -184,6 +203,17 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
     }
     if !is_open {
         operation["security"] = json!([{ "key": [] }, {}]);
+    }
+}
+
+/// Why steps and signals are refused, beside what every leased call has.
+fn step_conflicts(path: &str, method: &str) -> &'static [&'static str] {
+    match (method, path) {
+        ("post", "/v1/tasks/{id}/steps") => &["in_doubt", "step_failed", "illegal_step"],
+        ("post", "/v1/tasks/{id}/steps/record") => &["illegal_step"],
+        ("post", path) if path.starts_with("/v1/steps/{id}/") => &["illegal_step"],
+        ("post", "/v1/signals") => &["task_finished"],
+        _ => &[],
     }
 }
 
@@ -293,7 +323,16 @@ fn bounds(document: &mut Json) {
         "reason",
         json!({ "maxLength": MAX_REASON_CHARS, "pattern": "^[^\\u0000]*$" }),
     );
+    let text = json!({ "minLength": 1, "maxLength": MAX_NOTE_BYTES, "pattern": "^[^\\u0000]*$" });
+    for schema in
+        ["AssignRequest", "InvestigateRequest", "NoteRequest", "ResolveRequest", "AbandonRequest"]
+    {
+        of(schema, "note", text.clone());
+    }
+    of("AssignRequest", "assignee", name(MAX_NAME_BYTES));
+    of("InvestigateRequest", "assignee", name(MAX_NAME_BYTES));
     of("FailRequest", "retry_after_ms", range(0, MAX_DELAY_MS));
+    step_bounds(&mut of);
     of("FinishItem", "retry_after_ms", range(0, MAX_DELAY_MS));
     of("TaskError", "code", error_code());
     of(
@@ -301,6 +340,28 @@ fn bounds(document: &mut Json) {
         "message",
         json!({ "maxLength": MAX_MESSAGE_BYTES, "pattern": "^[^\\u0000]*$" }),
     );
+}
+
+fn step_bounds(of: &mut dyn FnMut(&str, &str, Json)) {
+    for schema in ["RecordStepRequest", "BeginStepRequest"] {
+        of(schema, "name", name(MAX_NAME_BYTES));
+        of(schema, "type", name(MAX_WORKER_BYTES));
+        of(schema, "occurrence", range(0, step::MAX_OCCURRENCE.into()));
+    }
+    of("BeginStepRequest", "idempotent", json!({ "enum": [false] }));
+    of("FailStepRequest", "effect", json!({ "enum": ["none", "unknown", null] }));
+    of(
+        "ResolveStepRequest",
+        "reason",
+        json!({ "maxLength": MAX_REASON_CHARS, "pattern": "^[^\\u0000]*$" }),
+    );
+    of("Until", "delay_ms", range(0, MAX_DELAY_MS));
+    of("Until", "signal", name(MAX_NAME_BYTES));
+    of("Until", "key", name(MAX_NAME_BYTES));
+    of("ParkRequest", "timeout_ms", range(0, MAX_DELAY_MS));
+    of("ParkRequest", "occurrence", range(0, step::MAX_OCCURRENCE.into()));
+    of("SignalRequest", "name", name(MAX_NAME_BYTES));
+    of("SignalRequest", "key", name(MAX_NAME_BYTES));
 }
 
 fn error_code() -> Json {

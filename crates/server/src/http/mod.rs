@@ -5,6 +5,7 @@
 
 mod accept;
 mod action;
+mod alert;
 mod approval;
 mod body;
 mod credential;
@@ -16,11 +17,14 @@ mod metrics;
 mod middleware;
 mod openapi;
 mod origin;
+mod poison;
 mod problem;
 mod request;
 mod session;
+mod step;
 mod submit;
 mod task;
+mod wait;
 
 pub use accept::serve;
 use credential::Caller;

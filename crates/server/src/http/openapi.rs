@@ -3,7 +3,10 @@
 //! What every operation has in common (its errors, keys) is added in `describe`, once.
 
 use super::problem::{Problem, TITLES};
-use super::{Api, action, approval, describe, event, health, session, submit, task};
+use super::{
+    Api, action, alert, approval, describe, event, health, poison, session, step, submit, task,
+    wait,
+};
 use axum::Router;
 use axum::http::header;
 use axum::routing::get;
@@ -26,7 +29,10 @@ use utoipa_axum::routes;
         (name = "tasks", description = "Submit work and see what became of it"),
         (name = "work", description = "What the holder of a lease does with its task"),
         (name = "approvals", description = "What people must decide before work goes on"),
+        (name = "steps", description = "Steps that wait for a person"),
+        (name = "signals", description = "What waiting tasks are told"),
         (name = "sessions", description = "Workers"),
+        (name = "trouble", description = "What needs a person, and who is told"),
         (name = "events", description = "Everything that happens"),
         (name = "service", description = "The server itself")
     )
@@ -57,12 +63,31 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(approval::token))
         .routes(routes!(approval::decide))
         .routes(routes!(approval::audit))
+        .routes(routes!(step::record))
+        .routes(routes!(step::begin, step::of_task))
+        .routes(routes!(step::complete))
+        .routes(routes!(step::fail))
+        .routes(routes!(step::resolve))
+        .routes(routes!(step::list))
+        .routes(routes!(wait::park))
+        .routes(routes!(wait::signal))
+        .routes(routes!(wait::show))
         .routes(routes!(session::register, session::list))
         .routes(routes!(session::show, session::close))
         .routes(routes!(session::stream))
         .routes(routes!(session::claim))
         .routes(routes!(session::heartbeat))
         .routes(routes!(session::finish))
+        .routes(routes!(poison::list))
+        .routes(routes!(poison::show))
+        .routes(routes!(poison::assign))
+        .routes(routes!(poison::investigate))
+        .routes(routes!(poison::note))
+        .routes(routes!(poison::resolve))
+        .routes(routes!(poison::abandon))
+        .routes(routes!(alert::list))
+        .routes(routes!(alert::acknowledge))
+        .routes(routes!(alert::notices))
         .routes(routes!(event::events))
         .routes(routes!(health::live))
         .routes(routes!(health::ready))

@@ -112,6 +112,7 @@ pub const TITLES: &[(&str, &str)] = &[
     ("not_found", "There is no such thing"),
     ("lease_lost", "The lease no longer holds the task"),
     ("in_doubt", "Nobody knows whether the step has run"),
+    ("step_failed", "A person decided that the step has failed"),
     ("illegal_step", "The step does not stand where the call needs it"),
     ("task_finished", "The task has ended"),
     ("not_finished", "The task has not ended"),
@@ -159,7 +160,9 @@ fn title(code: &str) -> &'static str {
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Problem {
         let status = match &refusal {
-            Refusal::UnknownTask | Refusal::UnknownStep => StatusCode::NOT_FOUND,
+            Refusal::UnknownTask | Refusal::UnknownStep | Refusal::Unknown { .. } => {
+                StatusCode::NOT_FOUND
+            }
             Refusal::Approval(refused) => approval_status(refused),
             Refusal::Invalid(_) | Refusal::IdempotencyKeyReused { .. } => {
                 StatusCode::UNPROCESSABLE_ENTITY
@@ -167,9 +170,11 @@ impl From<Refusal> for Problem {
             Refusal::LeaseLost { .. }
             | Refusal::AlreadyFinished { .. }
             | Refusal::IllegalTransition { .. }
+            | Refusal::IllegalStep { .. }
             | Refusal::NotDue
             | Refusal::InDoubt { .. }
             | Refusal::StepState { .. }
+            | Refusal::StepFailed { .. }
             | Refusal::TaskFinished { .. }
             | Refusal::Replay(_) => StatusCode::CONFLICT,
         };

@@ -6,6 +6,7 @@ mod approval_document;
 mod approval_right;
 mod bad_body;
 mod bad_input;
+mod bad_step;
 mod batch;
 #[allow(dead_code)] // The store's tests use the rest.
 #[path = "../../../../store/tests/it/cluster.rs"]
@@ -14,12 +15,18 @@ mod document;
 mod event;
 mod list;
 mod node;
+mod poison;
 mod server;
 mod service;
 mod session;
 mod sse;
+mod step;
+mod step_command;
+mod step_document;
 mod stream;
 mod task;
+mod wait;
+mod webhook;
 mod wire;
 mod work;
 
