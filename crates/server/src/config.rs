@@ -7,6 +7,7 @@
 pub mod setting;
 pub mod source;
 
+use crate::client::{self, Client};
 use setting::{SETTINGS, Setting};
 use source::Source;
 use std::net::SocketAddr;
@@ -158,6 +159,11 @@ impl Surroundings {
 }
 
 impl Config {
+    /// A client of the configured server. Nothing is asked yet.
+    pub fn client(&self) -> Result<Client, client::Error> {
+        Client::new(&self.server, self.key.as_ref().map(Secret::reveal))
+    }
+
     /// Puts the layers on top of each other.
     pub fn load(flags: &[Flag], around: &Surroundings) -> Result<Config, Error> {
         let file = match around.read()? {
