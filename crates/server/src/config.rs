@@ -56,10 +56,6 @@ pub struct Config {
     pub key: Option<Secret>,
     /// The keys that the server accepts; none means that it asks for none.
     pub keys: Vec<Secret>,
-    /// What the nodes of one cluster share.
-    #[allow(dead_code)]
-    // Nodes do not speak to each other yet; the setting is accepted already.
-    pub cluster_key: Option<Secret>,
     /// Which logs are written, as a filter.
     pub log: String,
     /// How logs are written.
@@ -230,7 +226,6 @@ fn assemble(found: &[(&'static Setting, Vec<String>, Source)]) -> Config {
         server: url(text("server")),
         key: one("key").map(Secret),
         keys: all("keys").iter().cloned().map(Secret).collect(),
-        cluster_key: one("cluster_key").map(Secret),
         log: text("log"),
         log_format: match text("log_format").as_str() {
             "human" => LogFormat::Human,

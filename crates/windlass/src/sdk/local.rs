@@ -2,7 +2,7 @@
 
 use super::TaskInfo;
 use super::host::{Begun, CallError, Gone, Host, HostBeat, PastStep, Pending, Question, Work};
-use crate::engine::{ApprovalRequest, Beat, ClaimRequest, Engine, Error, Phase};
+use crate::engine::{ApprovalRequest, Beat, ClaimRequest, Engine, Error, Leased, Phase};
 use std::pin::Pin;
 use std::time::Duration;
 use uuid::Uuid;
@@ -107,16 +107,12 @@ impl Host for Engine {
 
     fn beat(&self, session: SessionId, beats: Vec<HostBeat>) -> Pending<'_, Gone> {
         Box::pin(async move {
-            let leases: Vec<(TaskId, LeaseId)> = beats.iter().map(|b| (b.task, b.lease)).collect();
             let beats = beats.into_iter().map(|b| {
                 let HostBeat { task, lease, checkpoint, progress } = b;
                 Beat { task, lease, checkpoint, progress }
             });
             let answer = self.heartbeat(session, beats.collect()).await?;
-            let of = |tasks: Vec<TaskId>| {
-                let held = leases.iter().filter(|(task, _)| tasks.contains(task));
-                held.map(|(_, lease)| *lease).collect()
-            };
+            let of = |gone: Vec<Leased>| gone.into_iter().map(|leased| leased.lease).collect();
             Ok(Gone { cancelled: of(answer.cancelled), lost: of(answer.lost) })
         })
     }
