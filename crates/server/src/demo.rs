@@ -3,6 +3,8 @@
 //! Invariant: what is said at the end is counted from the tasks' histories, not from what the demo
 //! meant to happen.
 
+pub mod agent;
+
 use crate::client::{Call, Client, Patience};
 use crate::print;
 use serde_json::{Value, json};

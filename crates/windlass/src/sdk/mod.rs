@@ -55,3 +55,8 @@ pub(crate) use context::{Ended, Start};
 #[cfg(feature = "remote")]
 pub(crate) use host::{Begun, CallError, Gone, PastStep, Pending, Question};
 pub(crate) use host::{Host, HostBeat, Registered, Work};
+
+/// The guide's blocks are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/rust-sdk.md")]
+struct Guide;
