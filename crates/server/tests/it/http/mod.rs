@@ -3,6 +3,7 @@
 mod approval;
 mod approval_command;
 mod approval_document;
+mod approval_notice;
 mod approval_right;
 mod bad_body;
 mod bad_input;
