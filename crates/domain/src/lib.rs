@@ -25,5 +25,6 @@ pub mod step;
 pub mod task;
 pub mod time;
 pub mod transition;
+pub mod trouble;
 pub mod validate;
 pub mod wait;

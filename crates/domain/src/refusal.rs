@@ -41,6 +41,24 @@ pub enum Refusal {
         /// What could be asked instead.
         allowed: Vec<Event>,
     },
+    /// A workflow has no such step.
+    #[error("{what} that is {status} cannot {event}; it can: {}", allowed.join(", "))]
+    IllegalStep {
+        /// What has the workflow, such as `trouble`.
+        what: &'static str,
+        /// Where it stands now.
+        status: &'static str,
+        /// What was asked.
+        event: &'static str,
+        /// What could be asked instead.
+        allowed: Vec<&'static str>,
+    },
+    /// There is no such thing.
+    #[error("there is no such {what}")]
+    Unknown {
+        /// What was looked for, such as `alert`.
+        what: &'static str,
+    },
     /// The task's time has not come.
     #[error("the task is not due yet")]
     NotDue,
@@ -110,9 +128,9 @@ impl Refusal {
         match self {
             Refusal::LeaseLost { .. } => "lease_lost",
             Refusal::AlreadyFinished { .. } => "already_finished",
-            Refusal::IllegalTransition { .. } => "illegal_transition",
+            Refusal::IllegalTransition { .. } | Refusal::IllegalStep { .. } => "illegal_transition",
             Refusal::NotDue => "not_due",
-            Refusal::UnknownTask => "not_found",
+            Refusal::UnknownTask | Refusal::Unknown { .. } => "not_found",
             Refusal::IdempotencyKeyReused { .. } => "idempotency_key_reused",
             Refusal::InDoubt { .. } => "in_doubt",
             Refusal::StepState { .. } => "illegal_step",

@@ -36,6 +36,9 @@ pub mod code {
     /// The task was handed out and given back too often.
     pub const RELEASED_TOO_OFTEN: &str = "RELEASED_TOO_OFTEN";
 
+    /// A person decided that one of its steps has failed.
+    pub const STEP_REJECTED: &str = "STEP_REJECTED";
+
     /// Retried unless a policy says otherwise.
     pub const RETRYABLE: &[&str] = &[TIMEOUT, RATE_LIMITED, SERVICE_UNAVAILABLE, LEASE_EXPIRED];
     /// Not retried unless a policy says otherwise.
@@ -49,6 +52,7 @@ pub mod code {
         APPROVAL_EXPIRED,
         PENDING_TIMEOUT,
         RELEASED_TOO_OFTEN,
+        STEP_REJECTED,
     ];
 }
 

@@ -3,6 +3,7 @@
 //! Invariant: answers go to standard output, everything else to standard error; with `--json` both
 //! are JSON. The exit codes are those of [`EXIT_CODES`], and `docs/cli.md` is compared with it.
 
+mod alert;
 mod approval;
 mod argument;
 mod demo;
@@ -12,6 +13,7 @@ mod events;
 mod failure;
 mod inform;
 mod migrate;
+mod poison;
 mod submit;
 mod task;
 mod wait;
@@ -76,6 +78,12 @@ enum Command {
     Approval(approval::Arguments),
     /// Look at the workers' sessions.
     Session(inform::SessionArguments),
+    /// Look after tasks that ended poisoned or stuck.
+    Poison(poison::Arguments),
+    /// See what somebody should know, and say that you have seen it.
+    Alert(alert::Arguments),
+    /// See what webhooks were told.
+    Notice(alert::NoticeArguments),
     /// Follow every transition of every task, live.
     Events(events::Arguments),
     /// Bring the database's schema up or down, or show where it stands.
@@ -228,6 +236,9 @@ async fn dispatch(command: Command, context: &Context) -> Result<u8, Failure> {
         Command::Task(arguments) => task::run(arguments, context).await,
         Command::Approval(arguments) => approval::run(arguments, context).await,
         Command::Session(arguments) => inform::sessions(arguments, context).await,
+        Command::Poison(arguments) => poison::run(arguments, context).await,
+        Command::Alert(arguments) => alert::run(arguments, context).await,
+        Command::Notice(arguments) => alert::notices(arguments, context).await,
         Command::Events(arguments) => events::run(arguments, context).await,
         Command::Migrate(arguments) => migrate::run(arguments, context).await,
         Command::Status(arguments) => inform::status(arguments, context).await,

@@ -81,6 +81,8 @@ pub struct Config {
     pub webhook_allow: Vec<String>,
     /// How long notices that are not critical are collected.
     pub webhook_batch_ms: u64,
+    /// How long acknowledged alerts and ended notices are kept; 0 is for ever.
+    pub alert_retention_ms: u64,
     /// Every setting with its value and where it came from.
     pub entries: Vec<Entry>,
     /// What looks like a mistake but is not refused.
@@ -238,6 +240,7 @@ fn assemble(found: &[(&'static Setting, Vec<String>, Source)]) -> Config {
         webhook_secret_before: one("webhook_secret_before").map(Secret),
         webhook_allow: all("webhook_allow").to_vec(),
         webhook_batch_ms: number("webhook_batch_ms"),
+        alert_retention_ms: number("alert_retention_ms"),
         entries: found
             .iter()
             .map(|(setting, values, source)| Entry {

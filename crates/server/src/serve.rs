@@ -20,6 +20,8 @@ pub async fn run(config: Config) -> Result<()> {
     let options = Options {
         advertise: config.advertise.clone(),
         poll: Duration::from_millis(config.poll_ms.max(1)),
+        alert_retention: (config.alert_retention_ms > 0)
+            .then(|| Duration::from_millis(config.alert_retention_ms)),
         approvers: approvers(&config),
         ..Options::default()
     };

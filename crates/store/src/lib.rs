@@ -7,6 +7,7 @@
 //! error means committed and synced.
 //! Absent: no rules. They are in `windlass-domain`; here they are asked, stored and enforced.
 
+pub mod alert;
 pub mod approval;
 pub mod audit;
 pub mod clock;
@@ -24,6 +25,7 @@ pub mod statement;
 pub mod step;
 pub mod store;
 pub mod task;
+pub mod trouble;
 pub mod tx;
 pub mod value;
 mod wait;
@@ -32,11 +34,13 @@ mod wait;
 #[doc(hidden)]
 pub fn statements() -> Vec<&'static statement::Statement> {
     let rest = [
+        alert::STATEMENTS,
         audit::STATEMENTS,
         migration::STATEMENTS,
         node::STATEMENTS,
         notice::STATEMENTS,
         session::STATEMENTS,
+        trouble::STATEMENTS,
         signal::STATEMENTS,
         step::STATEMENTS,
         wait::STATEMENTS,

@@ -29,10 +29,11 @@ statement!(shared RETRY, "notice/retry");
 statement!(shared GIVE_UP, "notice/give_up");
 statement!(shared EXPIRE, "notice/expire");
 statement!(shared LIST, "notice/list");
+statement!(shared FORGET, "notice/forget");
 
 /// All of the above.
 pub(crate) static STATEMENTS: &[&statement::Statement] =
-    &[&ENQUEUE, &CLAIM, &RIPE, &DELIVER, &RETRY, &GIVE_UP, &EXPIRE, &LIST];
+    &[&ENQUEUE, &CLAIM, &RIPE, &DELIVER, &RETRY, &GIVE_UP, &EXPIRE, &LIST, &FORGET];
 
 /// The longest error that is kept of a try, in characters.
 const MAX_ERROR_CHARS: usize = 1_000;
@@ -197,6 +198,17 @@ impl Notices {
             Ok(tx.run(Call::one(&EXPIRE, params))?.len())
         };
         self.store.write("notice_expire", body).await
+    }
+
+    /// Forgets notices that are `age_ms` old or older and ended one way or the other; returns how
+    /// many.
+    pub async fn forget(&self, age_ms: i64, limit: usize) -> Result<usize> {
+        let body = move |tx: &mut dyn Tx| {
+            let before = tx.now()?.plus_ms(-age_ms);
+            let params = vec![before.into(), Value::Int(limit as i64)];
+            Ok(tx.run(Call::one(&FORGET, params))?.len())
+        };
+        self.store.write("notice_forget", body).await
     }
 
     /// A page of notices, newest first.

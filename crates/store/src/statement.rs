@@ -102,6 +102,8 @@ pub fn expand(text: &str, dialect: Dialect) -> String {
         ("{free_pass}", free_pass()),
         ("{snapshot_columns}", SNAPSHOT_COLUMNS.to_owned()),
         ("{task_columns}", TASK_COLUMNS.to_owned()),
+        ("{alert_columns}", crate::alert::COLUMNS.to_owned()),
+        ("{trouble_columns}", crate::trouble::COLUMNS.to_owned()),
         ("{notice_columns}", crate::notice::COLUMNS.to_owned()),
         ("{session_columns}", crate::session::COLUMNS.to_owned()),
         ("{step_columns}", crate::step::COLUMNS.to_owned()),

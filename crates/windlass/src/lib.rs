@@ -8,6 +8,7 @@
 
 pub mod database;
 pub mod engine;
+pub mod sdk;
 pub mod worker;
 
 pub use engine::{Engine, Options};

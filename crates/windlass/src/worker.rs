@@ -1,20 +1,25 @@
-//! Workers in process: a handler that runs tasks of some queues, inside the application or server.
+//! Workers: they claim tasks, run handlers, and beat for every task that runs.
 //!
-//! Invariant: the worker beats for every task it runs, at a third of its lease. A handler whose
-//! lease is lost or whose task was cancelled is dropped at its next await, and its result with it.
-//! Absent: steps, waits and approvals; a handler is one attempt from beginning to end.
+//! Invariant: a handler whose lease is lost is dropped at its next await, and its result with it;
+//! one whose task was cancelled is told, and dropped a little later. A task that parked is nobody's
+//! business here any more.
 
-use crate::engine::{Beat, ClaimRequest, Engine, Result, SessionRequest};
+use crate::engine::{Engine, Phase, Result, SessionRequest};
+use crate::sdk::{Ctx, Ended, Failure, Handlers, Host, HostBeat, Registered, Start};
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use uuid::Uuid;
 use windlass_domain::failure::TaskError;
 use windlass_domain::id::{ChangeId, ClaimId, LeaseId, SessionId, TaskId};
 use windlass_domain::validate;
 use windlass_store::session::{Routes, TTL_MS};
 use windlass_store::task::{Assignment, Finish, Finishing};
+
+/// How long a handler may go on after its task was cancelled, to clean up.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// How a worker takes part.
 #[derive(Clone, Debug)]
@@ -37,12 +42,10 @@ impl WorkerOptions {
     }
 }
 
-type Running = Arc<Mutex<HashMap<LeaseId, (TaskId, oneshot::Sender<()>)>>>;
-
 /// A running worker. It ends with its engine, or by [`Worker::stop`].
 pub struct Worker {
     session: SessionId,
-    stop: tokio::sync::watch::Sender<bool>,
+    stop: watch::Sender<bool>,
     done: tokio::task::JoinHandle<()>,
 }
 
@@ -57,10 +60,16 @@ impl Worker {
         self.stop.send_replace(true);
         let _ = self.done.await;
     }
+
+    /// Runs until the worker's host ends.
+    pub async fn done(self) {
+        let _ = self.done.await;
+    }
 }
 
 impl Engine {
-    /// Runs `handler` for every task of the worker's queues, until stopped.
+    /// Runs `handler` for every task of the worker's queues, until stopped: one attempt from
+    /// beginning to end, without steps.
     pub async fn work<F>(
         &self,
         options: WorkerOptions,
@@ -69,78 +78,104 @@ impl Engine {
     where
         F: Future<Output = Result<serde_json::Value, TaskError>> + Send + 'static,
     {
+        let handler = Arc::new(handler);
+        let plain = move |assignment| -> Running {
+            let ended = handler(assignment);
+            Box::pin(async move { ended.await.map_err(Failure::from_task) })
+        };
+        self.begin_worker(options, Job::Plain(Arc::new(plain))).await
+    }
+
+    /// Runs handlers with steps for the tasks of the worker's queues, until stopped.
+    pub async fn run(&self, options: WorkerOptions, handlers: Handlers) -> Result<Worker> {
+        self.begin_worker(options, Job::Steps(handlers)).await
+    }
+
+    async fn begin_worker(&self, options: WorkerOptions, job: Job) -> Result<Worker> {
         let request = SessionRequest {
             id: None,
-            name: options.name.clone(),
+            name: options.name,
             worker_type: None,
-            routes: options.routes.clone(),
+            routes: options.routes,
             slots: Some(options.slots),
             lease_ms: options.lease_ms,
         };
         let session = self.register(request).await?;
-        let (stop, _) = tokio::sync::watch::channel(false);
-        let run = Run {
-            engine: self.clone(),
-            session: session.id,
-            slots: session.slots.try_into().unwrap_or(1),
-            lease_ms: options.lease_ms,
-            running: Arc::default(),
-        };
-        let stopping = stop.subscribe();
-        let done = tokio::spawn(run.serve(Arc::new(handler), stopping));
-        Ok(Worker { session: session.id, stop, done })
+        let slots = session.slots.try_into().unwrap_or(1);
+        let registered = Registered { session: session.id, slots };
+        Ok(begin(Arc::new(self.clone()), registered, options.lease_ms, job))
     }
 }
 
+type Running = Pin<Box<dyn Future<Output = Result<serde_json::Value, Failure>> + Send>>;
+
+/// What runs a task.
+#[derive(Clone)]
+pub(crate) enum Job {
+    Plain(Arc<dyn Fn(Assignment) -> Running + Send + Sync>),
+    Steps(Handlers),
+}
+
+/// Begins a worker over a host, under a session that is registered there.
+pub(crate) fn begin(
+    host: Arc<dyn Host>,
+    registered: Registered,
+    lease_ms: Option<i64>,
+    job: Job,
+) -> Worker {
+    let Registered { session, slots } = registered;
+    let (stop, stopping) = watch::channel(false);
+    let run = Run { host, session, slots, lease_ms, job, held: Arc::default() };
+    let done = tokio::spawn(run.serve(stopping));
+    Worker { session, stop, done }
+}
+
+/// Tasks in hand, and how each is told that it is not any more.
+type Held = Arc<Mutex<HashMap<LeaseId, InHand>>>;
+
+struct InHand {
+    task: TaskId,
+    cancelled: watch::Sender<bool>,
+    lost: Option<oneshot::Sender<()>>,
+}
+
+fn lock(held: &Held) -> MutexGuard<'_, HashMap<LeaseId, InHand>> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[derive(Clone)]
 struct Run {
-    engine: Engine,
+    host: Arc<dyn Host>,
     session: SessionId,
     slots: usize,
     lease_ms: Option<i64>,
-    running: Running,
-}
-
-fn lock(running: &Running) -> MutexGuard<'_, HashMap<LeaseId, (TaskId, oneshot::Sender<()>)>> {
-    running.lock().unwrap_or_else(PoisonError::into_inner)
+    job: Job,
+    held: Held,
 }
 
 impl Run {
-    async fn serve<F, H>(self, handler: Arc<H>, mut stop: tokio::sync::watch::Receiver<bool>)
-    where
-        H: Fn(Assignment) -> F + Send + Sync + 'static,
-        F: Future<Output = Result<serde_json::Value, TaskError>> + Send + 'static,
-    {
-        let _counted = self.engine.count_worker();
+    async fn serve(self, mut stop: watch::Receiver<bool>) {
+        let _counted = self.host.count();
         let slots = Arc::new(Semaphore::new(self.slots));
-        let beating = tokio::spawn(beat(
-            self.engine.clone(),
-            self.session,
-            self.lease_ms,
-            Arc::clone(&self.running),
-        ));
+        let beating = tokio::spawn(beat(self.clone()));
         loop {
             // A slot first: a task is claimed only when somebody can run it.
             let first = tokio::select! {
                 permit = Arc::clone(&slots).acquire_owned() => permit,
                 _ = stop.wait_for(|stop| *stop) => break,
-                () = self.engine.draining() => break,
+                () = self.host.draining() => break,
             };
             let Ok(first) = first else { break };
-            let request = ClaimRequest {
-                max: 1 + slots.available_permits(),
-                wait: Duration::from_secs(30),
-                start: true,
-                claim: ClaimId(Uuid::now_v7()),
-                tasks: Vec::new(),
-            };
+            let claim = ClaimId(Uuid::now_v7());
+            let (max, wait) = (1 + slots.available_permits(), Duration::from_secs(30));
             let claimed = tokio::select! {
-                claimed = self.engine.claim(self.session, request) => claimed,
+                claimed = self.host.claim(self.session, claim, max, wait) => claimed,
                 _ = stop.wait_for(|stop| *stop) => break,
             };
             let assignments = match claimed {
                 Ok(assignments) => assignments,
                 Err(error) => {
-                    tracing::warn!(session = %self.session, %error, "a worker got no work");
+                    tracing::warn!(session = %self.session, detail = error.detail, "no work");
                     tokio::time::sleep(Duration::from_millis(500)).await;
                     continue;
                 }
@@ -154,10 +189,9 @@ impl Run {
                         Err(_) => return,
                     },
                 };
-                let (engine, running) = (self.engine.clone(), Arc::clone(&self.running));
-                let (handler, session) = (Arc::clone(&handler), self.session);
+                let run = self.clone();
                 tokio::spawn(async move {
-                    run_one(&engine, session, &running, assignment, &*handler).await;
+                    run.run_one(assignment).await;
                     drop(permit);
                 });
             }
@@ -165,100 +199,133 @@ impl Run {
         // Those that run may finish; the engine decides how long it waits for that.
         tokio::select! {
             _ = slots.acquire_many(self.slots.try_into().unwrap_or(1)) => {}
-            () = self.engine.abandoned() => lock(&self.running).clear(),
+            () = self.host.abandoned() => lock(&self.held).clear(),
         }
         beating.abort();
-        if let Err(error) = self.engine.close_session(self.session).await {
-            tracing::warn!(session = %self.session, %error, "a worker could not say goodbye");
+        if let Err(error) = self.host.close(self.session).await {
+            tracing::warn!(session = %self.session, detail = error.detail, "no goodbye");
+        }
+    }
+
+    async fn run_one(&self, assignment: Assignment) {
+        let (task, lease) = (assignment.task.id, assignment.lease_id);
+        let (cancelled, cancelling) = watch::channel(false);
+        let (lost, mut losing) = oneshot::channel();
+        lock(&self.held).insert(lease, InHand { task, cancelled, lost: Some(lost) });
+        let (ended, mut ending) = mpsc::channel(1);
+        let payload = assignment.task.payload.clone();
+        let start = |strict| Start {
+            host: Arc::clone(&self.host),
+            session: self.session,
+            lease_ms: self.lease_ms,
+            assignment: assignment.clone(),
+            strict,
+            cancelled: cancelling.clone(),
+            ended: ended.clone(),
+        };
+        let running: Running = match &self.job {
+            Job::Plain(run) => run(assignment),
+            Job::Steps(handlers) => match Ctx::begin(start(handlers.is_strict())).await {
+                Ok(ctx) => handlers.run(ctx, payload),
+                Err(error) => Box::pin(async move { Err(Failure::of_call(error)) }),
+            },
+        };
+        // On a task of its own, so that a panic is a failure of this attempt and of nothing else.
+        let mut work = tokio::spawn(running);
+        let outcome = tokio::select! {
+            done = &mut work => Some(done),
+            // The sender is dropped when the worker is told to abandon what it holds.
+            _ = &mut losing => None,
+            Some(Ended::Parked | Ended::Lost) = ending.recv() => None,
+            () = overdue(cancelling.clone()) => None,
+        };
+        lock(&self.held).remove(&lease);
+        let was_cancelled = *cancelling.borrow();
+        let how = match outcome {
+            None => return work.abort(),
+            // Its result would be refused.
+            Some(_) if was_cancelled => return,
+            Some(Ok(Ok(result))) => match validate::result(&result) {
+                Ok(text) => Finishing::Complete(Some(text)),
+                Err(refusal) => failed(Failure::new("INVALID_OUTPUT", refusal.to_string())),
+            },
+            Some(Ok(Err(failure))) => failed(failure),
+            Some(Err(panic)) => failed(Failure::new("PANIC", panic.to_string())),
+        };
+        let item = Finish {
+            task,
+            lease,
+            how,
+            actor: self.session.to_string(),
+            reason: None,
+            change: ChangeId(Uuid::now_v7()),
+        };
+        self.finish(item).await;
+    }
+
+    /// Tells how an attempt ended, again and again while the host gives no answer.
+    async fn finish(&self, item: Finish) {
+        let mut pause = Duration::from_millis(50);
+        loop {
+            match self.host.finish(self.session, item.clone()).await {
+                Ok(()) => return,
+                Err(error) if error.is_temporary && self.host.phase() != Phase::Stopped => {
+                    tracing::warn!(task = %item.task, detail = error.detail, "not stored yet");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_secs(5));
+                }
+                Err(error) => {
+                    return tracing::warn!(task = %item.task, detail = error.detail, "refused");
+                }
+            }
         }
     }
 }
 
-async fn run_one<F>(
-    engine: &Engine,
-    session: SessionId,
-    running: &Running,
-    assignment: Assignment,
-    handler: &(impl Fn(Assignment) -> F + Send + Sync + 'static),
-) where
-    F: Future<Output = Result<serde_json::Value, TaskError>> + Send + 'static,
-{
-    let (task, lease) = (assignment.task.id, assignment.lease_id);
-    let (lost, losing) = oneshot::channel();
-    lock(running).insert(lease, (task, lost));
-    // On a task of its own, so that a panic is a failure of this attempt and of nothing else.
-    let mut work = tokio::spawn(handler(assignment));
-    let outcome = tokio::select! {
-        ended = &mut work => Some(ended),
-        _ = losing => None,
-    };
-    lock(running).remove(&lease);
-    let how = match outcome {
-        None => return work.abort(),
-        Some(Ok(Ok(result))) => match validate::result(&result) {
-            Ok(text) => Finishing::Complete(Some(text)),
-            Err(refusal) => failed(TaskError::new("INVALID_OUTPUT", refusal.to_string())),
-        },
-        Some(Ok(Err(error))) => failed(error),
-        Some(Err(panic)) => failed(TaskError::new("PANIC", panic.to_string())),
-    };
-    let item = Finish {
-        task,
-        lease,
-        how,
-        actor: session.to_string(),
-        reason: None,
-        change: ChangeId(Uuid::now_v7()),
-    };
-    finish(engine, item).await;
+fn failed(failure: Failure) -> Finishing {
+    let after = failure.retry_after.map(|after| after.as_millis().try_into().unwrap_or(i64::MAX));
+    let chance = crate::engine::chance();
+    Finishing::Fail { error: failure.error, retry_after_ms: after, chance }
 }
 
-fn failed(error: TaskError) -> Finishing {
-    Finishing::Fail { error, retry_after_ms: None, chance: crate::engine::chance() }
-}
-
-/// Tells how an attempt ended, again and again while the database gives no answer.
-async fn finish(engine: &Engine, item: Finish) {
-    let mut pause = Duration::from_millis(50);
-    loop {
-        let outcome = engine.finish(vec![item.clone()]).await.pop();
-        match outcome {
-            Some(Err(windlass_store::error::Rejection::Failed(error)))
-                if !error.is_about_data() && engine.phase() != crate::engine::Phase::Stopped =>
-            {
-                tracing::warn!(task = %item.task, %error, "a result could not be stored yet");
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(Duration::from_secs(5));
-            }
-            Some(Err(rejection)) => {
-                return tracing::warn!(task = %item.task, %rejection, "a result was refused");
-            }
-            Some(Ok(_)) | None => return,
-        }
+/// The task was cancelled, and its handler had its time.
+async fn overdue(mut cancelled: watch::Receiver<bool>) {
+    if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
+        std::future::pending().await
     }
+    tokio::time::sleep(GRACE).await;
 }
 
-async fn beat(engine: Engine, session: SessionId, lease_ms: Option<i64>, running: Running) {
-    let lease_ms = lease_ms.unwrap_or(60_000).min(TTL_MS);
+async fn beat(run: Run) {
+    let lease_ms = run.lease_ms.unwrap_or(60_000).min(TTL_MS);
     let every = Duration::from_millis(lease_ms.try_into().unwrap_or(1_000) / 3);
     loop {
         tokio::time::sleep(every).await;
-        let beats: Vec<Beat> = (lock(&running).iter())
-            .map(|(&lease, &(task, _))| Beat { task, lease, checkpoint: None, progress: None })
+        let beats = (lock(&run.held).iter())
+            .map(|(&lease, in_hand)| HostBeat {
+                task: in_hand.task,
+                lease,
+                checkpoint: None,
+                progress: None,
+            })
             .collect();
-        let answer = match engine.heartbeat(session, beats).await {
-            Ok(answer) => answer,
+        let gone = match run.host.beat(run.session, beats).await {
+            Ok(gone) => gone,
             Err(error) => {
-                tracing::warn!(%session, %error, "a heartbeat got no answer");
+                tracing::warn!(session = %run.session, detail = error.detail, "no heartbeat");
                 continue;
             }
         };
-        let gone: Vec<TaskId> = answer.cancelled.into_iter().chain(answer.lost).collect();
-        let mut running = lock(&running);
-        let leases: Vec<LeaseId> =
-            running.iter().filter(|(_, (task, _))| gone.contains(task)).map(|(l, _)| *l).collect();
-        for lease in leases {
-            if let Some((_, lost)) = running.remove(&lease) {
+        let mut held = lock(&run.held);
+        for lease in gone.cancelled {
+            if let Some(in_hand) = held.get(&lease) {
+                in_hand.cancelled.send_replace(true);
+            }
+        }
+        for lease in gone.lost {
+            if let Some(in_hand) = held.get_mut(&lease)
+                && let Some(lost) = in_hand.lost.take()
+            {
                 let _ = lost.send(());
             }
         }

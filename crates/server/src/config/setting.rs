@@ -151,6 +151,13 @@ pub const SETTINGS: &[Setting] = &[
         Some("300000"),
         "How long notices that are not critical are collected and sent together.",
     ),
+    setting(
+        "alert_retention_ms",
+        Kind::Milliseconds(0, 315_360_000_000),
+        Some("0"),
+        "How long acknowledged alerts, and notices that were sent or given up, are kept; 0 is for \
+         ever.",
+    ),
 ];
 
 impl Setting {

@@ -29,6 +29,12 @@ pub const OPERATORS_ONLY: &[(&str, &str)] = &[
     ("POST", "/v1/approvals/{id}/deny"),
     ("POST", "/v1/approvals/{id}/tokens"),
     ("GET", "/v1/audit"),
+    ("POST", "/v1/poison/{id}/assign"),
+    ("POST", "/v1/poison/{id}/investigate"),
+    ("POST", "/v1/poison/{id}/note"),
+    ("POST", "/v1/poison/{id}/resolve"),
+    ("POST", "/v1/poison/{id}/abandon"),
+    ("POST", "/v1/alerts/{id}/acknowledge"),
 ];
 
 /// Takes a key's text apart: `NAME:KEY`, `NAME:worker:KEY`, `NAME:operator:KEY`, or `KEY` alone.

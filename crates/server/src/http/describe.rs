@@ -11,6 +11,7 @@ use serde_json::{Map, Value as Json, json};
 use windlass::domain::approval::{MAX_OCCURRENCE, MAX_REQUIRED};
 use windlass::domain::failure::{MAX_CODE_BYTES, MAX_MESSAGE_BYTES};
 use windlass::domain::order::{MAX_PRIORITY, MIN_PRIORITY};
+use windlass::domain::trouble::MAX_NOTE_BYTES;
 use windlass::domain::validate::{
     MAX_BATCH_ITEMS, MAX_CODES, MAX_DELAY_MS, MAX_LEASE_MS, MAX_NAME_BYTES, MAX_REASON_CHARS,
     MAX_RETRIES, MAX_ROUTES, MAX_SLOTS, MAX_TAGS, MAX_WORKER_BYTES, MIN_LEASE_MS,
@@ -44,6 +45,7 @@ pub fn complete(mut document: Json) -> Json {
 
 /// Names of schemas that differ from those of our types: clients are generated from them.
 const NAMES: &[(&str, &str)] = &[
+    ("AlertBody", "Alert"),
     ("ApprovalBody", "Approval"),
     ("AskRequest", "NewApproval"),
     ("AuditBody", "AuditEntry"),
@@ -57,13 +59,19 @@ const NAMES: &[(&str, &str)] = &[
     ("FailureBody", "Failure"),
     ("HistoryBody", "Transition"),
     ("LeaseBody", "Lease"),
+    ("List_AlertBody", "AlertList"),
     ("List_FailureBody", "FailureList"),
     ("List_HistoryBody", "TransitionList"),
     ("List_NodeBody", "NodeList"),
+    ("List_NoticeBody", "NoticeList"),
+    ("List_PoisonBody", "PoisonList"),
     ("List_SessionBody", "SessionList"),
     ("List_TaskBody", "TaskList"),
     ("NodeBody", "Node"),
+    ("NoteBody", "Note"),
+    ("NoticeBody", "Notice"),
     ("OutcomeName", "Outcome"),
+    ("PoisonBody", "Poison"),
     ("SessionBody", "Session"),
     ("StatusBody", "ServerStatus"),
     ("TaskBody", "Task"),
@@ -124,8 +132,11 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
     let has_query = parameters.iter().any(|parameter| parameter["in"] == "query");
     let is_open = super::middleware::OPEN.contains(&path);
     let is_session = path.starts_with("/v1/sessions/{id}/") && !path.ends_with("/finish");
+    // Of two who act on the same thing one comes second.
+    let is_workflow = path.starts_with("/v1/poison/") && method == "post";
     let is_leased = operation["tags"][0] == "work" || path.ends_with("/{id}/approvals");
-    let can_conflict = is_leased || path.ends_with("/cancel") || is_session;
+    let is_refused_later = is_workflow && !path.ends_with("/note");
+    let can_conflict = is_leased || path.ends_with("/cancel") || is_session || is_refused_later;
     let mut codes: Vec<(u16, Vec<&str>)> = Vec::new();
     let mut wrong = Vec::new();
     wrong.extend(has_id.then_some("invalid_id"));
@@ -146,6 +157,7 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
     codes.push((404, has_missing.then_some(missing).into_iter().collect()));
     let conflicts: &[&str] = match (can_conflict, is_session) {
         (false, _) => &[],
+        (true, _) if is_workflow => &["illegal_transition"],
         (true, true) => &["session_closed"],
         (true, false) => &["lease_lost", "already_finished", "illegal_transition"],
     };
@@ -290,6 +302,14 @@ fn bounds(document: &mut Json) {
         "reason",
         json!({ "maxLength": MAX_REASON_CHARS, "pattern": "^[^\\u0000]*$" }),
     );
+    let text = json!({ "minLength": 1, "maxLength": MAX_NOTE_BYTES, "pattern": "^[^\\u0000]*$" });
+    for schema in
+        ["AssignRequest", "InvestigateRequest", "NoteRequest", "ResolveRequest", "AbandonRequest"]
+    {
+        of(schema, "note", text.clone());
+    }
+    of("AssignRequest", "assignee", name(MAX_NAME_BYTES));
+    of("InvestigateRequest", "assignee", name(MAX_NAME_BYTES));
     of("FailRequest", "retry_after_ms", range(0, MAX_DELAY_MS));
     of("FinishItem", "retry_after_ms", range(0, MAX_DELAY_MS));
     of("TaskError", "code", error_code());

@@ -40,6 +40,11 @@ struct DutyLabels {
     what: String,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct NoticeLabels {
+    what: String,
+}
+
 /// All metrics of a server.
 pub struct Metrics {
     registry: Registry,
@@ -48,6 +53,7 @@ pub struct Metrics {
     tasks: Family<StateLabels, Gauge>,
     ready: Family<QueueLabels, Gauge>,
     duties: Family<DutyLabels, Gauge>,
+    notices: Family<NoticeLabels, Gauge>,
     idle_workers: Gauge,
     open_waits: Gauge,
 }
@@ -60,15 +66,27 @@ impl Metrics {
             Histogram::new(exponential_buckets(0.0005, 2.0, 16))
         });
         let (tasks, ready, duties) = (Family::default(), Family::default(), Family::default());
+        let notices = Family::default();
         let (idle_workers, open_waits) = (Gauge::default(), Gauge::default());
         registry.register("http_requests", "Requests answered", requests.clone());
         registry.register("http_request_seconds", "Time to answer", seconds.clone());
         registry.register("tasks", "Tasks by state, since the beginning", tasks.clone());
         registry.register("queue_ready", "Tasks that could be claimed now", ready.clone());
         registry.register("duty", "What duties did on this node", duties.clone());
+        registry.register("notices", "What became of notices on this node", notices.clone());
         registry.register("idle_workers", "Waiting for work on this node", idle_workers.clone());
         registry.register("open_waits", "Waits for a task on this node", open_waits.clone());
-        Metrics { registry, requests, seconds, tasks, ready, duties, idle_workers, open_waits }
+        Metrics {
+            registry,
+            requests,
+            seconds,
+            tasks,
+            ready,
+            duties,
+            notices,
+            idle_workers,
+            open_waits,
+        }
     }
 
     /// A request was answered.
@@ -98,6 +116,13 @@ impl Metrics {
                 let labels = DutyLabels { duty: stats.name.to_owned(), what: what.to_owned() };
                 self.duties.get_or_create(&labels).set(value as i64);
             }
+        }
+        let told = engine.notice_stats();
+        for (what, value) in
+            [("delivered", told.delivered), ("put_off", told.put_off), ("given_up", told.given_up)]
+        {
+            let labels = NoticeLabels { what: what.to_owned() };
+            self.notices.get_or_create(&labels).set(value as i64);
         }
         if let Some(counts) = counts {
             self.tasks.clear();

@@ -5,6 +5,7 @@
 
 mod accept;
 mod action;
+mod alert;
 mod approval;
 mod body;
 mod credential;
@@ -16,6 +17,7 @@ mod metrics;
 mod middleware;
 mod openapi;
 mod origin;
+mod poison;
 mod problem;
 mod request;
 mod session;

@@ -3,7 +3,7 @@
 //! What every operation has in common (its errors, keys) is added in `describe`, once.
 
 use super::problem::{Problem, TITLES};
-use super::{Api, action, approval, describe, event, health, session, submit, task};
+use super::{Api, action, alert, approval, describe, event, health, poison, session, submit, task};
 use axum::Router;
 use axum::http::header;
 use axum::routing::get;
@@ -27,6 +27,7 @@ use utoipa_axum::routes;
         (name = "work", description = "What the holder of a lease does with its task"),
         (name = "approvals", description = "What people must decide before work goes on"),
         (name = "sessions", description = "Workers"),
+        (name = "trouble", description = "What needs a person, and who is told"),
         (name = "events", description = "Everything that happens"),
         (name = "service", description = "The server itself")
     )
@@ -63,6 +64,16 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(session::claim))
         .routes(routes!(session::heartbeat))
         .routes(routes!(session::finish))
+        .routes(routes!(poison::list))
+        .routes(routes!(poison::show))
+        .routes(routes!(poison::assign))
+        .routes(routes!(poison::investigate))
+        .routes(routes!(poison::note))
+        .routes(routes!(poison::resolve))
+        .routes(routes!(poison::abandon))
+        .routes(routes!(alert::list))
+        .routes(routes!(alert::acknowledge))
+        .routes(routes!(alert::notices))
         .routes(routes!(event::events))
         .routes(routes!(health::live))
         .routes(routes!(health::ready))

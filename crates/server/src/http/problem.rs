@@ -159,7 +159,9 @@ fn title(code: &str) -> &'static str {
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Problem {
         let status = match &refusal {
-            Refusal::UnknownTask | Refusal::UnknownStep => StatusCode::NOT_FOUND,
+            Refusal::UnknownTask | Refusal::UnknownStep | Refusal::Unknown { .. } => {
+                StatusCode::NOT_FOUND
+            }
             Refusal::Approval(refused) => approval_status(refused),
             Refusal::Invalid(_) | Refusal::IdempotencyKeyReused { .. } => {
                 StatusCode::UNPROCESSABLE_ENTITY
@@ -167,6 +169,7 @@ impl From<Refusal> for Problem {
             Refusal::LeaseLost { .. }
             | Refusal::AlreadyFinished { .. }
             | Refusal::IllegalTransition { .. }
+            | Refusal::IllegalStep { .. }
             | Refusal::NotDue
             | Refusal::InDoubt { .. }
             | Refusal::StepState { .. }

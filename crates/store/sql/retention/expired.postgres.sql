@@ -1,6 +1,8 @@
--- Finished tasks that a retention rule covers: $1 is the latest end that is old enough.
+-- Finished tasks that a retention rule covers: $1 is the latest end that is old enough. A task that
+-- a person has still to look at stays.
 SELECT id FROM task_state
 WHERE profile = 'inference' AND finished_at IS NOT NULL AND finished_at <= $1
+  AND coalesce((SELECT closed_at IS NOT NULL FROM trouble WHERE task_id = task_state.id), TRUE)
 ORDER BY finished_at
 LIMIT $2
 FOR UPDATE SKIP LOCKED

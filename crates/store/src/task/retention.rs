@@ -20,6 +20,8 @@ statement!(REMOVE_PROGRESS, "retention/remove_progress");
 statement!(REMOVE_VOTES, "retention/remove_votes");
 statement!(REMOVE_TOKENS, "retention/remove_tokens");
 statement!(REMOVE_APPROVALS, "retention/remove_approvals");
+statement!(REMOVE_TROUBLE, "retention/remove_trouble");
+statement!(REMOVE_TROUBLE_NOTES, "retention/remove_trouble_notes");
 statement!(REMOVE_STEPS, "retention/remove_steps");
 statement!(REMOVE_STATE, "retention/remove_state");
 statement!(REMOVE_SPEC, "retention/remove_spec");
@@ -36,6 +38,8 @@ pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[
     &REMOVE_VOTES,
     &REMOVE_TOKENS,
     &REMOVE_APPROVALS,
+    &REMOVE_TROUBLE,
+    &REMOVE_TROUBLE_NOTES,
     &REMOVE_STEPS,
     &REMOVE_STATE,
     &REMOVE_SPEC,
@@ -65,6 +69,8 @@ fn remove(tx: &mut dyn Tx, keep_ms: i64, limit: usize) -> Result<usize> {
         &REMOVE_VOTES,
         &REMOVE_TOKENS,
         &REMOVE_APPROVALS,
+        &REMOVE_TROUBLE_NOTES,
+        &REMOVE_TROUBLE,
         &REMOVE_STEPS,
         &REMOVE_STATE,
         &REMOVE_SPEC,

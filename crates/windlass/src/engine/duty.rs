@@ -124,6 +124,7 @@ pub(super) fn standard() -> Vec<Arc<dyn Duty>> {
         duty("parents", 5 * SECOND, |e| Box::pin(async { e.wake_parents().await })),
         duty("step_expiry", 600 * SECOND, |e| Box::pin(async { e.expire_steps().await })),
         duty("notice_expiry", 60 * SECOND, |e| Box::pin(async { e.expire_notices().await })),
+        duty("alert_memory", 600 * SECOND, |e| Box::pin(async { e.forget_alerts().await })),
         duty("approvals", 10 * SECOND, |e| Box::pin(async { e.expire_approvals().await })),
         duty("tally", 60 * SECOND, |e| Box::pin(async { e.fold_tally().await })),
         duty("session_memory", 600 * SECOND, |e| Box::pin(async { e.forget_sessions().await })),

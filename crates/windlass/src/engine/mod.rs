@@ -38,6 +38,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 use wait::Waiters;
 use windlass_domain::id::SessionId;
+use windlass_store::alert::Alerts;
 use windlass_store::approval::Approvals;
 use windlass_store::audit::Audit;
 use windlass_store::error::Error as StoreError;
@@ -49,6 +50,7 @@ use windlass_store::session::Sessions;
 use windlass_store::step::Steps;
 use windlass_store::store::{Store, Wake};
 use windlass_store::task::Tasks;
+use windlass_store::trouble::Troubles;
 
 /// How an engine runs.
 #[derive(Clone, Debug)]
@@ -63,6 +65,9 @@ pub struct Options {
     pub eager: bool,
     /// How many log entries a reader may be behind before it has to read the database again.
     pub log_entries: usize,
+    /// How long acknowledged alerts, and notices that were sent or given up, are kept; for ever
+    /// unless it is said.
+    pub alert_retention: Option<Duration>,
     /// Who gets a token with the notice of each new approval.
     pub approvers: Vec<String>,
 }
@@ -75,6 +80,7 @@ impl Default for Options {
             without_duties: Vec::new(),
             eager: true,
             log_entries: 4_096,
+            alert_retention: None,
             approvers: Vec::new(),
         }
     }
@@ -98,6 +104,8 @@ struct Inner {
     wrong_tokens: approval::WrongTokens,
     notices: Notices,
     notified: notify::Counted,
+    alerts: Alerts,
+    troubles: Troubles,
     dispatcher: Arc<Dispatcher>,
     steps: Steps,
     waiters: Waiters,
@@ -131,6 +139,8 @@ impl Engine {
             wrong_tokens: approval::WrongTokens::default(),
             notices: Notices::new(store.clone()),
             notified: notify::Counted::default(),
+            alerts: Alerts::new(store.clone()),
+            troubles: Troubles::new(store.clone()),
             steps: Steps::new(store.clone()),
             waiters: Waiters::default(),
             timers: Arc::default(),
@@ -200,6 +210,16 @@ impl Engine {
     /// The repository of notices.
     pub fn notices(&self) -> &Notices {
         &self.inner.notices
+    }
+
+    /// The repository of alerts.
+    pub fn alerts(&self) -> &Alerts {
+        &self.inner.alerts
+    }
+
+    /// The repository of tasks that need a person.
+    pub fn troubles(&self) -> &Troubles {
+        &self.inner.troubles
     }
 
     /// The database underneath.

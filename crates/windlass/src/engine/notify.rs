@@ -197,4 +197,12 @@ impl Engine {
         let changed = self.notices().expire(super::duty::BATCH).await?;
         Ok(Report { scanned: changed, changed })
     }
+    /// Forgets alerts that somebody acknowledged, and notices that ended, long ago.
+    pub async fn forget_alerts(&self) -> Result<Report> {
+        let Some(keep) = self.inner.options.alert_retention else { return Ok(Report::default()) };
+        let keep_ms = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
+        let alerts = self.alerts().forget(keep_ms, super::duty::BATCH).await?;
+        let notices = self.notices().forget(keep_ms, super::duty::BATCH).await?;
+        Ok(Report { scanned: alerts + notices, changed: alerts + notices })
+    }
 }

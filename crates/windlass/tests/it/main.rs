@@ -14,6 +14,8 @@ mod log;
 mod nodes;
 mod notice;
 mod pooler;
+mod sdk;
+mod sdk_wait;
 mod session;
 mod shutdown;
 mod wait;

@@ -15,12 +15,14 @@ mod document;
 mod event;
 mod list;
 mod node;
+mod poison;
 mod server;
 mod service;
 mod session;
 mod sse;
 mod stream;
 mod task;
+mod webhook;
 mod wire;
 mod work;
 

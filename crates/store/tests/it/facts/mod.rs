@@ -1,5 +1,6 @@
 //! Facts about tasks: each written once, each run on both engines.
 
+mod alert;
 mod approval;
 mod approval_request;
 mod approval_token;
@@ -23,4 +24,5 @@ mod step;
 mod submit;
 mod sweep;
 mod tail;
+mod trouble;
 mod wait;

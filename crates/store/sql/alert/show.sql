@@ -1,0 +1,1 @@
+SELECT {alert_columns} FROM alert WHERE id = $1::uuid

@@ -1,0 +1,1 @@
+DELETE FROM trouble_note WHERE task_id = ANY ($1::uuid[])

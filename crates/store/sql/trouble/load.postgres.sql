@@ -1,0 +1,4 @@
+-- Locked until the transaction ends: of two who close it, the second sees what the first did.
+SELECT {trouble_columns} FROM trouble tr JOIN task_state st ON st.id = tr.task_id
+WHERE tr.task_id = $1::uuid
+FOR UPDATE OF tr

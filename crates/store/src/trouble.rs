@@ -1,0 +1,295 @@
+//! Trouble: tasks that ended poisoned or stuck, and what people did about them.
+//!
+//! Invariant: a task enters in the transaction in which it ends, by a trigger, whoever ended it.
+//! Here people act on it: load, decide (`windlass_domain::trouble`), save under the lock, so that
+//! of two who close it one is refused. Every act appends a row that nobody overwrites.
+//! Absent: the replay. It makes a new task, and a resolution may name it.
+
+use crate::error::{Rejection, Result};
+use crate::statement;
+use crate::store::Store;
+use crate::tx::{Call, Tx};
+use crate::value::{Row, Value};
+use uuid::Uuid;
+use windlass_domain::failure::TaskError;
+use windlass_domain::id::TaskId;
+use windlass_domain::refusal::{FieldError, Refusal};
+use windlass_domain::state::State;
+use windlass_domain::time::Timestamp;
+use windlass_domain::trouble::{Event, Status, decide};
+
+pub(crate) const COLUMNS: &str = "tr.task_id, tr.task_status, tr.queue, tr.agent, tr.status, \
+    tr.assignee, tr.failure_count, st.error, tr.entered_at, tr.updated_at, tr.closed_at, \
+    tr.resolved_by_task";
+
+statement!(LOAD, "trouble/load");
+statement!(shared SHOW, "trouble/show");
+statement!(shared SAVE, "trouble/save");
+statement!(shared APPEND, "trouble/append");
+statement!(shared NOTES, "trouble/notes");
+statement!(shared APPENDED, "trouble/appended");
+statement!(shared IS_TASK, "trouble/is_task");
+statement!(LIST, "trouble/list");
+statement!(LIST_OPEN, "trouble/list_open");
+
+/// All of the above.
+pub(crate) static STATEMENTS: &[&statement::Statement] =
+    &[&LOAD, &SHOW, &SAVE, &APPEND, &NOTES, &APPENDED, &IS_TASK, &LIST, &LIST_OPEN];
+
+/// How many notes are shown with one task.
+const MAX_NOTES: i64 = 1_000;
+
+/// A task that needs a person.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // Named like the columns of `trouble`.
+pub struct Trouble {
+    pub task_id: TaskId,
+    pub task_status: State,
+    pub queue: String,
+    pub agent: Option<String>,
+    pub status: Status,
+    pub assignee: Option<String>,
+    pub failure_count: i32,
+    pub error: Option<TaskError>,
+    pub entered_at: Timestamp,
+    pub updated_at: Timestamp,
+    pub closed_at: Option<Timestamp>,
+    pub resolved_by_task: Option<TaskId>,
+}
+
+/// What somebody did or noted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Named like the columns of `trouble_note`.
+pub struct Note {
+    pub id: Uuid,
+    pub at: Timestamp,
+    pub author: String,
+    pub event: Event,
+    pub note: Option<String>,
+}
+
+/// What somebody does about a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Act {
+    /// Which task.
+    pub task: TaskId,
+    /// What.
+    pub event: Event,
+    /// Who.
+    pub actor: String,
+    /// Whose it is from now on; whoever takes it up, unless it is somebody's already.
+    pub assignee: Option<String>,
+    /// What there is to say.
+    pub note: Option<String>,
+    /// The task that did the work after all.
+    pub resolved_by_task: Option<TaskId>,
+    /// The ids of the rows that this appends, made before the first try; the first is that of
+    /// what was asked for, the second that of a step on the way.
+    pub note_ids: [Uuid; 2],
+}
+
+impl Act {
+    /// An act with fresh ids.
+    pub fn new(task: TaskId, event: Event, actor: impl Into<String>) -> Act {
+        Act {
+            task,
+            event,
+            actor: actor.into(),
+            assignee: None,
+            note: None,
+            resolved_by_task: None,
+            note_ids: {
+                // In the order in which they are written: notes of one instant are read by id.
+                let on_the_way = Uuid::now_v7();
+                [Uuid::now_v7(), on_the_way]
+            },
+        }
+    }
+}
+
+/// Which trouble. Everything that is given must hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Named like the fields of a trouble.
+pub struct Filter {
+    pub status: Vec<Status>,
+    pub assignee: Option<String>,
+    pub queue: Option<String>,
+    pub agent: Option<String>,
+}
+
+impl Default for Filter {
+    /// Everything that is not closed.
+    fn default() -> Self {
+        let open = Status::ALL.iter().copied().filter(|status| !status.is_closed());
+        Filter { status: open.collect(), assignee: None, queue: None, agent: None }
+    }
+}
+
+/// Where a page begins.
+pub type Cursor = (Timestamp, Uuid);
+
+/// The repository of trouble; cheap to clone.
+#[derive(Clone)]
+pub struct Troubles {
+    store: Store,
+}
+
+impl Troubles {
+    /// The trouble of one database.
+    pub fn new(store: Store) -> Troubles {
+        Troubles { store }
+    }
+
+    /// One task's trouble with what was done about it, oldest first.
+    pub async fn show(&self, task: TaskId) -> Result<Option<(Trouble, Vec<Note>)>> {
+        let body = move |tx: &mut dyn Tx| {
+            let found = tx.run(Call::one(&SHOW, vec![task.0.into()]))?;
+            let Some(row) = found.first() else { return Ok(None) };
+            let notes = tx.run(Call::one(&NOTES, vec![task.0.into(), MAX_NOTES.into()]))?;
+            Ok(Some((read(row)?, notes.iter().map(note).collect::<Result<_>>()?)))
+        };
+        self.store.read("trouble_show", body).await
+    }
+
+    /// A page of trouble, oldest first.
+    pub async fn list(
+        &self,
+        filter: Filter,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<(Vec<Trouble>, Option<Cursor>)> {
+        let (time, id) = after.unwrap_or((Timestamp::EPOCH, Uuid::nil()));
+        let is_open = filter.status.iter().all(|status| !status.is_closed());
+        let statement = if is_open { &LIST_OPEN } else { &LIST };
+        let body = move |tx: &mut dyn Tx| {
+            let status = filter.status.iter().map(|status| status.as_str().to_owned()).collect();
+            let params = vec![
+                time.into(),
+                id.into(),
+                Value::Int(limit as i64 + 1),
+                Value::TextList(status),
+                filter.assignee.clone().into(),
+                filter.queue.clone().into(),
+                filter.agent.clone().into(),
+            ];
+            tx.run(Call::one(statement, params))?.iter().map(read).collect()
+        };
+        let mut found: Vec<Trouble> = self.store.read("trouble_list", body).await?;
+        let more = found.len() > limit;
+        found.truncate(limit);
+        let last = found.last().filter(|_| more);
+        let next = last.map(|trouble| (trouble.entered_at, trouble.task_id.0));
+        Ok((found, next))
+    }
+
+    /// Somebody acts; the trouble as it stands then.
+    pub async fn act(&self, act: Act) -> Result<Trouble, Rejection> {
+        let body = move |tx: &mut dyn Tx| carry_out(tx, &act);
+        Ok(self.store.write("trouble_act", body).await??)
+    }
+}
+
+fn carry_out(tx: &mut dyn Tx, act: &Act) -> Result<Result<Trouble, Refusal>> {
+    let found = tx.run(Call::one(&LOAD, vec![act.task.0.into()]))?;
+    let Some(mut trouble) = found.first().map(read).transpose()? else {
+        return Ok(Err(Refusal::Unknown { what: "task in the poison queue" }));
+    };
+    let steps = match decide(trouble.status, act.event) {
+        Ok(steps) => steps,
+        Err(refusal) => {
+            let is_ours = exists(tx, &APPENDED, act.note_ids[0])?;
+            return Ok(if is_ours { Ok(trouble) } else { Err(refusal) });
+        }
+    };
+    if let Some(other) = act.resolved_by_task
+        && (other == act.task || !exists(tx, &IS_TASK, other.0)?)
+    {
+        return Ok(Err(no_such_task()));
+    }
+    let now = tx.now()?;
+    // The last step has the first id, so that one look tells whether all were carried out.
+    let last = steps.len() - 1;
+    for (index, (event, to)) in steps.into_iter().enumerate() {
+        let id = act.note_ids[last - index];
+        let from = trouble.status;
+        trouble.status = to;
+        trouble.updated_at = now;
+        trouble.closed_at = to.is_closed().then_some(trouble.closed_at.unwrap_or(now));
+        match event {
+            Event::Assign => trouble.assignee = act.assignee.clone(),
+            Event::Investigate if act.assignee.is_some() => trouble.assignee = act.assignee.clone(),
+            Event::Investigate => trouble.assignee = trouble.assignee.or(Some(act.actor.clone())),
+            Event::Resolve => trouble.resolved_by_task = act.resolved_by_task,
+            Event::Note | Event::Abandon => {}
+        }
+        // What is closed never changes, and a note changes nothing.
+        if event != Event::Note {
+            save(tx, from, &trouble)?;
+        }
+        // What there is to say belongs to what was asked for, not to a step on the way.
+        let said = act.note.clone().filter(|_| event == act.event);
+        let params = vec![
+            id.into(),
+            act.task.0.into(),
+            now.into(),
+            act.actor.as_str().into(),
+            event.as_str().into(),
+            said.into(),
+        ];
+        tx.run(Call::one(&APPEND, params))?;
+    }
+    Ok(Ok(trouble))
+}
+
+fn exists(tx: &mut dyn Tx, statement: &statement::Statement, id: Uuid) -> Result<bool> {
+    Ok(!tx.run(Call::one(statement, vec![id.into()]))?.is_empty())
+}
+
+fn no_such_task() -> Refusal {
+    let detail = "must be the id of another task, the one that did the work".into();
+    let pointer = "/resolved_by_task".into();
+    Refusal::Invalid(vec![FieldError { pointer, code: "unknown_value", detail }])
+}
+
+fn save(tx: &mut dyn Tx, from: Status, trouble: &Trouble) -> Result<()> {
+    let params = vec![
+        trouble.task_id.0.into(),
+        from.as_str().into(),
+        trouble.status.as_str().into(),
+        trouble.assignee.clone().into(),
+        trouble.updated_at.into(),
+        trouble.closed_at.into(),
+        trouble.resolved_by_task.map(|task| task.0).into(),
+    ];
+    tx.run(Call::one(&SAVE, params)).map(drop)
+}
+
+fn read(row: &Row) -> Result<Trouble> {
+    let text = |index| row.maybe(index, |r, i| r.text(i).map(str::to_owned));
+    let damaged = |e: serde_json::Error| crate::error::Error::Corrupt(format!("an error: {e}"));
+    let error = row.maybe(7, Row::json)?;
+    Ok(Trouble {
+        task_id: TaskId(row.uuid(0)?),
+        task_status: row.named(1)?,
+        queue: row.text(2)?.to_owned(),
+        agent: text(3)?,
+        status: row.named(4)?,
+        assignee: text(5)?,
+        failure_count: row.int32(6)?,
+        error: error.map(serde_json::from_value).transpose().map_err(damaged)?,
+        entered_at: row.time(8)?,
+        updated_at: row.time(9)?,
+        closed_at: row.maybe(10, Row::time)?,
+        resolved_by_task: row.maybe(11, Row::uuid)?.map(TaskId),
+    })
+}
+
+fn note(row: &Row) -> Result<Note> {
+    Ok(Note {
+        id: row.uuid(0)?,
+        at: row.time(1)?,
+        author: row.text(2)?.to_owned(),
+        event: row.named(3)?,
+        note: row.maybe(4, |r, i| r.text(i).map(str::to_owned))?,
+    })
+}

@@ -1,0 +1,94 @@
+//! Where a handler's calls go: an engine in this process, or a server.
+
+use crate::engine::Phase;
+use std::pin::Pin;
+use std::time::Duration;
+use windlass_domain::id::{ClaimId, LeaseId, SessionId, StepId, TaskId};
+use windlass_domain::request::SubmitRequest;
+use windlass_store::step::Step;
+use windlass_store::task::{
+    Assignment, BeginStep, Begun, Finish, Park, Parked, RecordStep, Recorded, StepEnd,
+};
+
+/// A call under way.
+pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send + 'a>>;
+
+/// Why a call gave no answer that can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CallError {
+    /// The stable code.
+    pub code: String,
+    /// In words.
+    pub detail: String,
+    /// Whether the same call may succeed a little later.
+    pub is_temporary: bool,
+}
+
+/// A worker that takes part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Registered {
+    pub session: SessionId,
+    pub slots: usize,
+}
+
+/// One lease of a heartbeat.
+#[derive(Clone, Debug)]
+pub(crate) struct HostBeat {
+    pub task: TaskId,
+    pub lease: LeaseId,
+    pub checkpoint: Option<String>,
+    pub progress: Option<String>,
+}
+
+/// What a heartbeat learnt of leases that hold no longer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gone {
+    pub cancelled: Vec<LeaseId>,
+    pub lost: Vec<LeaseId>,
+}
+
+/// A question to a person.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    pub task: TaskId,
+    pub lease: LeaseId,
+    pub gate: String,
+    pub action: String,
+    pub arguments: serde_json::Value,
+    pub approvers: Option<i64>,
+    pub expires_ms: Option<i64>,
+    pub occurrence: i32,
+    pub actor: String,
+}
+
+/// Whoever runs handlers talks to this.
+pub(crate) trait Host: Send + Sync + 'static {
+    fn close(&self, session: SessionId) -> Pending<'_, ()>;
+    fn claim(
+        &self,
+        session: SessionId,
+        claim: ClaimId,
+        max: usize,
+        wait: Duration,
+    ) -> Pending<'_, Vec<Assignment>>;
+    fn beat(&self, session: SessionId, beats: Vec<HostBeat>) -> Pending<'_, Gone>;
+    /// One holder tells how far it is; concurrent calls share a transaction.
+    fn tell(&self, lease_ms: Option<i64>, beat: HostBeat, actor: String) -> Pending<'_, Gone>;
+    fn finish(&self, session: SessionId, item: Finish) -> Pending<'_, ()>;
+    fn record(&self, item: RecordStep) -> Pending<'_, Recorded>;
+    fn begin(&self, item: BeginStep) -> Pending<'_, Begun>;
+    fn end(&self, id: StepId, lease: LeaseId, actor: String, end: StepEnd) -> Pending<'_, ()>;
+    fn park(&self, item: Park) -> Pending<'_, Parked>;
+    /// `true`: approved; `false`: the task waits.
+    fn ask(&self, question: Question) -> Pending<'_, bool>;
+    fn submit(&self, request: SubmitRequest) -> Pending<'_, TaskId>;
+    /// The steps of a task after a place in their list.
+    fn steps(&self, task: TaskId, after: i64) -> Pending<'_, Vec<Step>>;
+    /// Resolves when no new work may begin.
+    fn draining(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    /// Resolves when running work is given up.
+    fn abandoned(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    fn phase(&self) -> Phase;
+    /// Counts as a worker until it is dropped.
+    fn count(&self) -> Box<dyn Send + Sync>;
+}

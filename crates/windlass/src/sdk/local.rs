@@ -1,0 +1,174 @@
+//! Handlers in this process: their calls go straight to the engine.
+
+use super::host::{CallError, Gone, Host, HostBeat, Pending, Question};
+use crate::engine::{ApprovalRequest, Beat, ClaimRequest, Engine, Error, Phase};
+use std::pin::Pin;
+use std::time::Duration;
+use uuid::Uuid;
+use windlass_domain::approval::QuestionRequest;
+use windlass_domain::id::{ChangeId, ClaimId, LeaseId, SessionId, StepId, TaskId};
+use windlass_domain::refusal::Refusal;
+use windlass_domain::request::SubmitRequest;
+use windlass_domain::validate;
+use windlass_store::error::{Error as StoreError, Rejection};
+use windlass_store::group::Outcome;
+use windlass_store::step::Step;
+use windlass_store::task::{
+    self, Assignment, BeginStep, Begun, Finish, Park, Parked, RecordStep, Recorded, STEPS_LIMIT,
+    StepEnd,
+};
+
+impl From<Error> for CallError {
+    fn from(error: Error) -> CallError {
+        let is_temporary = match &error {
+            Error::Store(error) => is_temporary(error),
+            Error::ShuttingDown => true,
+            _ => false,
+        };
+        CallError { code: error.code().to_owned(), detail: error.to_string(), is_temporary }
+    }
+}
+
+impl From<Rejection> for CallError {
+    fn from(rejection: Rejection) -> CallError {
+        Error::from(rejection).into()
+    }
+}
+
+fn is_temporary(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Busy(_)
+            | StoreError::Timeout(_)
+            | StoreError::Unavailable(_)
+            | StoreError::StorageFull(_)
+            | StoreError::OutcomeUnknown(_)
+    )
+}
+
+fn single<T>(outcomes: Vec<Outcome<T>>) -> Result<T, CallError> {
+    let none =
+        || CallError { code: "internal".into(), detail: "no outcome".into(), is_temporary: false };
+    Ok(outcomes.into_iter().next().ok_or_else(none)??)
+}
+
+impl Host for Engine {
+    fn close(&self, session: SessionId) -> Pending<'_, ()> {
+        Box::pin(async move { Ok(self.close_session(session).await?) })
+    }
+
+    fn claim(
+        &self,
+        session: SessionId,
+        claim: ClaimId,
+        max: usize,
+        wait: Duration,
+    ) -> Pending<'_, Vec<Assignment>> {
+        let request = ClaimRequest { max, wait, start: true, claim, tasks: Vec::new() };
+        Box::pin(async move { Ok(Engine::claim(self, session, request).await?) })
+    }
+
+    fn beat(&self, session: SessionId, beats: Vec<HostBeat>) -> Pending<'_, Gone> {
+        Box::pin(async move {
+            let leases: Vec<(TaskId, LeaseId)> = beats.iter().map(|b| (b.task, b.lease)).collect();
+            let beats = beats.into_iter().map(|b| {
+                let HostBeat { task, lease, checkpoint, progress } = b;
+                Beat { task, lease, checkpoint, progress }
+            });
+            let answer = self.heartbeat(session, beats.collect()).await?;
+            let of = |tasks: Vec<TaskId>| {
+                let held = leases.iter().filter(|(task, _)| tasks.contains(task));
+                held.map(|(_, lease)| *lease).collect()
+            };
+            Ok(Gone { cancelled: of(answer.cancelled), lost: of(answer.lost) })
+        })
+    }
+
+    fn tell(&self, lease_ms: Option<i64>, beat: HostBeat, actor: String) -> Pending<'_, Gone> {
+        Box::pin(async move {
+            let HostBeat { task, lease, checkpoint, progress } = beat;
+            let change = ChangeId(Uuid::now_v7());
+            let item = task::Beat { task, lease, lease_ms, checkpoint, progress, actor, change };
+            let mut gone = Gone::default();
+            match single(self.tasks().heartbeat(vec![item]).await.into_iter().collect()) {
+                Ok(_) => {}
+                Err(error) if error.code == "lease_lost" => gone.lost.push(lease),
+                Err(error) => return Err(error),
+            }
+            Ok(gone)
+        })
+    }
+
+    fn finish(&self, _session: SessionId, item: Finish) -> Pending<'_, ()> {
+        Box::pin(async move { single(Engine::finish(self, vec![item]).await).map(drop) })
+    }
+
+    fn record(&self, item: RecordStep) -> Pending<'_, Recorded> {
+        Box::pin(async move { single(self.record_steps(vec![item]).await) })
+    }
+
+    fn begin(&self, item: BeginStep) -> Pending<'_, Begun> {
+        Box::pin(async move { Ok(self.begin_step(item).await?) })
+    }
+
+    fn end(&self, id: StepId, lease: LeaseId, actor: String, end: StepEnd) -> Pending<'_, ()> {
+        Box::pin(async move { Ok(self.end_step(id, lease, &actor, end).await.map(drop)?) })
+    }
+
+    fn park(&self, item: Park) -> Pending<'_, Parked> {
+        Box::pin(async move { Ok(Engine::park(self, item).await?) })
+    }
+
+    fn ask(&self, question: Question) -> Pending<'_, bool> {
+        Box::pin(async move {
+            let request = ApprovalRequest {
+                task: question.task,
+                lease: question.lease,
+                question: QuestionRequest {
+                    gate: question.gate,
+                    action: question.action,
+                    arguments: question.arguments,
+                    expires_ms: question.expires_ms,
+                    approvers: question.approvers,
+                    occurrence: Some(question.occurrence.into()),
+                },
+                checkpoint: None,
+                requester: None,
+                actor: question.actor,
+            };
+            Ok(!self.ask_approval(request).await?.parked)
+        })
+    }
+
+    fn submit(&self, request: SubmitRequest) -> Pending<'_, TaskId> {
+        Box::pin(async move {
+            let id = request.id.unwrap_or_else(|| TaskId(Uuid::now_v7()));
+            let invalid = |refusal: Refusal| CallError::from(Error::from(refusal));
+            let task = validate::new_task(&request, id, "", "sdk").map_err(invalid)?;
+            Ok(single(Engine::submit(self, vec![task]).await)?.id)
+        })
+    }
+
+    fn steps(&self, task: TaskId, after: i64) -> Pending<'_, Vec<Step>> {
+        Box::pin(async move {
+            let listed = Engine::steps(self).list(task, after, STEPS_LIMIT).await;
+            Ok(listed.map_err(Error::from)?)
+        })
+    }
+
+    fn draining(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(Engine::draining(self))
+    }
+
+    fn abandoned(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(Engine::abandoned(self))
+    }
+
+    fn phase(&self) -> Phase {
+        Engine::phase(self)
+    }
+
+    fn count(&self) -> Box<dyn Send + Sync> {
+        Box::new(self.count_worker())
+    }
+}

@@ -1,0 +1,308 @@
+//! One step of a handler.
+
+use super::context::{Ctx, refused};
+use super::{Failure, Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+use std::future::IntoFuture;
+use std::pin::Pin;
+use std::time::Duration;
+use windlass_domain::retry::{Backoff, Class, classify, code};
+use windlass_domain::step::{CheckedStep, Effect, StepInput, StepState, check};
+use windlass_domain::validate;
+use windlass_store::step::Step;
+use windlass_store::task::{BeginStep, Begun, RecordStep, StepEnd};
+
+/// How often a step is tried again within its attempt, and how soon.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Retry {
+    /// How many tries beyond the first.
+    pub times: i32,
+    /// How long to wait before each, and which codes are worth it.
+    pub backoff: Backoff,
+}
+
+impl Retry {
+    /// So many tries beyond the first, with the default backoff: 1 s, 2 s, 4 s … with jitter.
+    pub fn times(times: i32) -> Retry {
+        Retry { times, backoff: Backoff::default() }
+    }
+}
+
+/// A step that is about to run; awaiting it runs it, or takes what an earlier attempt recorded.
+#[must_use = "a step runs when it is awaited"]
+pub struct StepCall<'a, F> {
+    ctx: &'a Ctx,
+    name: String,
+    work: F,
+    options: Options,
+}
+
+#[derive(Default)]
+struct Options {
+    kind: Option<String>,
+    inputs: Option<Result<Json>>,
+    once: bool,
+    timeout: Option<Duration>,
+    retry: Option<Retry>,
+    checkpoint: Option<Result<Json>>,
+}
+
+impl Ctx {
+    /// A step: `work` runs unless an earlier attempt has recorded its result. It may run more than
+    /// once if the worker dies in it; [`StepCall::once`] is for work that must not.
+    pub fn step<F>(&self, name: impl Into<String>, work: F) -> StepCall<'_, F> {
+        StepCall { ctx: self, name: name.into(), work, options: Options::default() }
+    }
+}
+
+impl<F> StepCall<'_, F> {
+    /// What kind of step it is, such as `llm` or `tool`; for people and queries.
+    pub fn kind(mut self, kind: impl Into<String>) -> Self {
+        self.options.kind = Some(kind.into());
+        self
+    }
+
+    /// What the step works on: other inputs are another step.
+    pub fn inputs(mut self, inputs: &impl Serialize) -> Self {
+        self.options.inputs = Some(serde_json::to_value(inputs).map_err(Failure::from));
+        self
+    }
+
+    /// The work must not run twice. Its intent is written before it begins; if the worker dies in
+    /// it, the task waits until a person records its result, allows it to run again, or fails it.
+    pub fn once(mut self) -> Self {
+        self.options.once = true;
+        self
+    }
+
+    /// How long one try may take.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.options.timeout = Some(timeout);
+        self
+    }
+
+    /// Tries again within this attempt. A step that runs [`once`](Self::once) is tried again only
+    /// if its failure says that it had [`no effect`](Failure::no_effect).
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.options.retry = Some(retry);
+        self
+    }
+
+    /// A checkpoint that is kept together with the step's result, in one commit.
+    pub fn checkpoint(mut self, checkpoint: &impl Serialize) -> Self {
+        self.options.checkpoint = Some(serde_json::to_value(checkpoint).map_err(Failure::from));
+        self
+    }
+}
+
+impl<'a, F, W, T> IntoFuture for StepCall<'a, F>
+where
+    F: Fn() -> W + Send + Sync + 'a,
+    W: Future<Output = Result<T>> + Send,
+    T: Serialize + DeserializeOwned + Send,
+{
+    type Output = Result<T>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let StepCall { ctx, name, work, options } = self;
+            let checkpoint = options.checkpoint.transpose()?;
+            let call = Call {
+                ctx,
+                kind: options.kind,
+                inputs: options.inputs.transpose()?,
+                once: options.once,
+                timeout: options.timeout,
+                retry: options.retry,
+            };
+            call.run(name, work, |_: &T| Ok(checkpoint.clone())).await
+        })
+    }
+}
+
+/// A step with everything that was said of it.
+pub(super) struct Call<'a> {
+    pub ctx: &'a Ctx,
+    pub kind: Option<String>,
+    pub inputs: Option<Json>,
+    pub once: bool,
+    pub timeout: Option<Duration>,
+    pub retry: Option<Retry>,
+}
+
+impl Call<'_> {
+    /// Runs the step, or takes what was recorded; `checkpoint` is made of its result.
+    pub(super) async fn run<W, T>(
+        self,
+        name: String,
+        work: impl Fn() -> W,
+        checkpoint: impl Fn(&T) -> Result<Option<Json>>,
+    ) -> Result<T>
+    where
+        W: Future<Output = Result<T>>,
+        T: Serialize + DeserializeOwned,
+    {
+        let inputs = self.inputs.clone().unwrap_or_default();
+        let occurrence = self.ctx.occurrence(&name, &inputs);
+        let input = StepInput {
+            name: &name,
+            kind: self.kind.as_deref(),
+            inputs: Some(&inputs),
+            occurrence: Some(occurrence),
+        };
+        let step = check(&input).map_err(|r| Failure::new("INVALID_STEP", r.to_string()))?;
+        let (_, past) = self.ctx.revisit(&step.key)?;
+        if let Some(past) = past.filter(|past| past.status == StepState::Done) {
+            return read(&name, past.result);
+        }
+        match self.once {
+            false => self.run_again(step, work, checkpoint).await,
+            true => self.run_once(step, work, checkpoint).await,
+        }
+    }
+
+    async fn run_again<W, T>(
+        &self,
+        step: CheckedStep,
+        work: impl Fn() -> W,
+        checkpoint: impl Fn(&T) -> Result<Option<Json>>,
+    ) -> Result<T>
+    where
+        W: Future<Output = Result<T>>,
+        T: Serialize + DeserializeOwned,
+    {
+        let value = self.tries(&work, |_| true).await?;
+        let (result, json) = written(&value)?;
+        let checkpoint = text_of(checkpoint(&value)?)?;
+        let name = step.key.name.clone();
+        let item = RecordStep { holder: self.ctx.holder(), step, result, checkpoint };
+        let recorded = self.ctx.call(|| self.ctx.inner.host.record(item.clone())).await?;
+        match recorded.earlier {
+            // Somebody was faster, or this very call was repeated: the first result stands.
+            Some(earlier) => {
+                self.ctx.did(recorded.id, &name, earlier.clone());
+                read(&name, earlier)
+            }
+            None => {
+                self.ctx.did(recorded.id, &name, json);
+                Ok(value)
+            }
+        }
+    }
+
+    async fn run_once<W, T>(
+        &self,
+        step: CheckedStep,
+        work: impl Fn() -> W,
+        checkpoint: impl Fn(&T) -> Result<Option<Json>>,
+    ) -> Result<T>
+    where
+        W: Future<Output = Result<T>>,
+        T: Serialize + DeserializeOwned,
+    {
+        let name = step.key.name.clone();
+        let mut tried = 0;
+        loop {
+            let item = BeginStep { holder: self.ctx.holder(), step: step.clone() };
+            let begun = self.ctx.call(|| self.ctx.inner.host.begin(item.clone())).await?;
+            let id = match begun {
+                Begun::New(id) => id,
+                Begun::Ended(ended) => return ended_before(&name, *ended),
+            };
+            let failure = match self.one_try(&work).await {
+                Ok(value) => {
+                    let (result, json) = written(&value)?;
+                    let checkpoint = text_of(checkpoint(&value)?)?;
+                    self.tell_end(id, StepEnd::Complete { result, checkpoint }).await?;
+                    self.ctx.did(id, &name, json);
+                    return Ok(value);
+                }
+                Err(failure) => failure,
+            };
+            let (error, effect) = (failure.error.clone(), failure.effect);
+            self.tell_end(id, StepEnd::Fail { error, effect }).await?;
+            if effect != Effect::None {
+                return Err(failure);
+            }
+            self.pause(&mut tried, failure).await?;
+        }
+    }
+
+    async fn tell_end(&self, id: windlass_domain::id::StepId, end: StepEnd) -> Result<()> {
+        let (ctx, lease) = (self.ctx, self.ctx.lease());
+        ctx.call(|| ctx.inner.host.end(id, lease, ctx.actor(), end.clone())).await
+    }
+
+    async fn tries<W, T>(
+        &self,
+        work: &impl Fn() -> W,
+        may_repeat: impl Fn(&Failure) -> bool,
+    ) -> Result<T>
+    where
+        W: Future<Output = Result<T>>,
+    {
+        let mut tried = 0;
+        loop {
+            match self.one_try(work).await {
+                Ok(value) => return Ok(value),
+                Err(failure) if !may_repeat(&failure) => return Err(failure),
+                Err(failure) => self.pause(&mut tried, failure).await?,
+            }
+        }
+    }
+
+    async fn one_try<W, T>(&self, work: &impl Fn() -> W) -> Result<T>
+    where
+        W: Future<Output = Result<T>>,
+    {
+        let Some(timeout) = self.timeout else { return work().await };
+        match tokio::time::timeout(timeout, work()).await {
+            Ok(done) => done,
+            Err(_) => {
+                let message = format!("the step took longer than {} ms", timeout.as_millis());
+                Err(Failure::new(code::TIMEOUT, message))
+            }
+        }
+    }
+
+    /// Waits before the next try, or gives the failure back when there is none.
+    async fn pause(&self, tried: &mut i32, failure: Failure) -> Result<()> {
+        let Some(retry) = &self.retry else { return Err(failure) };
+        let worth_it = classify(failure.code(), Some(&retry.backoff)) == Class::Retry;
+        if *tried >= retry.times || !worth_it {
+            return Err(failure);
+        }
+        let ms = retry.backoff.delay_ms(*tried, crate::engine::chance());
+        let pause = failure.retry_after.unwrap_or(Duration::from_millis(ms.max(0) as u64));
+        *tried += 1;
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+}
+
+fn ended_before<T: DeserializeOwned>(name: &str, step: Step) -> Result<T> {
+    if step.status == StepState::Done {
+        return read(name, step.result.unwrap_or_default());
+    }
+    let message = format!("{} decided that step `{name}` has failed", step.actor);
+    Err(Failure::new(code::STEP_REJECTED, message))
+}
+
+fn read<T: DeserializeOwned>(name: &str, result: Json) -> Result<T> {
+    serde_json::from_value(result).map_err(|e| {
+        let message = format!("what step `{name}` recorded does not fit the handler: {e}");
+        Failure::new("STEP_MISMATCH", message)
+    })
+}
+
+fn written<T: Serialize>(value: &T) -> Result<(String, Json)> {
+    let json = serde_json::to_value(value)?;
+    Ok((validate::result(&json).map_err(refused)?, json))
+}
+
+fn text_of(checkpoint: Option<Json>) -> Result<Option<String>> {
+    checkpoint.map(|json| validate::checkpoint(&json).map_err(refused)).transpose()
+}
