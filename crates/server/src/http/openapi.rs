@@ -3,7 +3,9 @@
 //! What every operation has in common (its errors, keys) is added in `describe`, once.
 
 use super::problem::{Problem, TITLES};
-use super::{Api, action, alert, approval, describe, event, health, poison, session, submit, task};
+use super::{
+    Api, action, agent, alert, approval, describe, event, health, poison, session, submit, task,
+};
 use axum::Router;
 use axum::http::header;
 use axum::routing::get;
@@ -28,6 +30,7 @@ use utoipa_axum::routes;
         (name = "approvals", description = "What people must decide before work goes on"),
         (name = "sessions", description = "Workers"),
         (name = "trouble", description = "What needs a person, and who is told"),
+        (name = "agents", description = "How the tasks of an agent are retried"),
         (name = "events", description = "Everything that happens"),
         (name = "service", description = "The server itself")
     )
@@ -71,6 +74,8 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(poison::note))
         .routes(routes!(poison::resolve))
         .routes(routes!(poison::abandon))
+        .routes(routes!(agent::list))
+        .routes(routes!(agent::put, agent::show))
         .routes(routes!(alert::list))
         .routes(routes!(alert::acknowledge))
         .routes(routes!(alert::notices))
