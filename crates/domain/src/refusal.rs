@@ -92,6 +92,15 @@ pub enum Refusal {
         /// What was asked.
         event: StepEvent,
     },
+    /// A person decided that the step has failed.
+    #[error(
+        "a person decided that step {step} has failed; it never runs, so go on without it or fail \
+         the task"
+    )]
+    StepFailed {
+        /// Which step.
+        step: StepId,
+    },
     /// There is no such step.
     #[error("there is no such step")]
     UnknownStep,
@@ -134,6 +143,7 @@ impl Refusal {
             Refusal::IdempotencyKeyReused { .. } => "idempotency_key_reused",
             Refusal::InDoubt { .. } => "in_doubt",
             Refusal::StepState { .. } => "illegal_step",
+            Refusal::StepFailed { .. } => "step_failed",
             Refusal::UnknownStep => "not_found",
             Refusal::TaskFinished { .. } => "task_finished",
             Refusal::Replay(refused) => refused.code(),

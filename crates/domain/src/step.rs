@@ -196,9 +196,17 @@ pub fn end(
     Err(refused(step, event))
 }
 
-/// A person decides over a step in doubt; the same decision again changes nothing.
-pub fn resolve(step: &StepSnapshot, event: StepEvent) -> Result<StepState, Refusal> {
-    after(step.status, event).ok_or_else(|| refused(step, event))
+/// A person decides over a step in doubt: where it leads, or `None` if the same was decided before.
+pub fn resolve(
+    step: &StepSnapshot,
+    event: StepEvent,
+    result: Option<&str>,
+) -> Result<Option<StepState>, Refusal> {
+    let decided = after(StepState::InDoubt, event);
+    if decided == Some(step.status) && step.result.as_deref() == result {
+        return Ok(None);
+    }
+    after(step.status, event).map(Some).ok_or_else(|| refused(step, event))
 }
 
 fn refused(step: &StepSnapshot, event: StepEvent) -> Refusal {
@@ -321,10 +329,22 @@ mod tests {
     fn only_a_step_in_doubt_is_a_persons_to_decide() {
         for &state in StepState::ALL {
             for event in [StepEvent::RecordResult, StepEvent::AllowRerun, StepEvent::Reject] {
-                let decided = resolve(&step(state, 1), event);
-                assert_eq!(decided.is_ok(), state == StepState::InDoubt, "{state} {event}");
+                let result = (event == StepEvent::RecordResult).then_some("1");
+                let decided = resolve(&step(state, 1), event, result);
+                let is_again = Some(state) == after(StepState::InDoubt, event) && result.is_none();
+                let may = state == StepState::InDoubt || is_again;
+                assert_eq!(decided.is_ok(), may, "{state} {event}");
             }
         }
+    }
+
+    #[test]
+    fn the_same_decision_again_changes_nothing() {
+        let done = StepSnapshot { result: Some("1".into()), ..step(StepState::Done, 1) };
+        assert_eq!(resolve(&done, StepEvent::RecordResult, Some("1")), Ok(None));
+        assert!(resolve(&done, StepEvent::RecordResult, Some("2")).is_err());
+        assert_eq!(resolve(&step(StepState::Allowed, 1), StepEvent::AllowRerun, None), Ok(None));
+        assert!(resolve(&step(StepState::Allowed, 1), StepEvent::Reject, None).is_err());
     }
 
     #[test]

@@ -104,6 +104,33 @@ impl Until {
     }
 }
 
+/// Refuses a signal that cannot be kept, or that is told to nobody or to two; gives the canonical
+/// payload.
+pub fn check_signal(
+    name: &str,
+    task: Option<TaskId>,
+    key: Option<&str>,
+    payload: &Value,
+) -> validate::Result<String> {
+    let mut errors = Errors::default();
+    errors.name("/name", name, validate::MAX_NAME_BYTES);
+    errors.optional_name("/key", key);
+    match (task, key) {
+        (Some(_), Some(_)) => {
+            let detail = "excludes task_id: a signal is told to a task or to a key";
+            errors.add("/key", "conflict", detail);
+        }
+        (None, None) => {
+            let detail = "is missing: say to which task, or give a key";
+            errors.add("/task_id", "required", detail);
+        }
+        _ => {}
+    }
+    let payload = errors.json("/payload", payload, validate::MAX_JSON_BYTES);
+    errors.into_result()?;
+    Ok(payload)
+}
+
 /// What the history says when a task parks.
 pub fn parked(step: StepId, kind: WaitKind, wake_at: Option<Timestamp>) -> Value {
     json!({ "step": step, "until": kind, "wake_at": wake_at })
@@ -142,6 +169,7 @@ pub fn timer_rang(kind: WaitKind) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::refusal::Refusal;
 
     #[test]
     fn a_timer_ends_a_wait_for_a_time_and_limits_the_others() {
@@ -152,6 +180,25 @@ mod tests {
         assert_eq!(signal.wake_at(Some(7), now), Some(Timestamp::from_ms(1_007)));
         assert_eq!(timer_rang(WaitKind::Time)["woken"], "time");
         assert_eq!(timer_rang(WaitKind::Signal)["woken"], "timeout");
+    }
+
+    #[test]
+    fn a_signal_is_told_to_a_task_or_to_a_key() {
+        let (task, payload) = (Some(TaskId(uuid::Uuid::nil())), json!({ "b": 1, "a": 2 }));
+        let canonical = check_signal("go", task, None, &payload).unwrap();
+        assert_eq!(canonical, r#"{"a":2,"b":1}"#);
+        assert!(check_signal("go", None, Some("order-7"), &payload).is_ok());
+        for (name, task, key, pointer) in [
+            ("go", task, Some("k"), "/key"),
+            ("go", None, None, "/task_id"),
+            ("go", None, Some(""), "/key"),
+            ("", task, None, "/name"),
+        ] {
+            let Err(Refusal::Invalid(errors)) = check_signal(name, task, key, &payload) else {
+                panic!("{pointer} was accepted")
+            };
+            assert_eq!(errors[0].pointer, pointer);
+        }
     }
 
     #[test]

@@ -15,6 +15,8 @@ mod failure;
 mod inform;
 mod migrate;
 mod poison;
+mod signal;
+mod step;
 mod submit;
 mod task;
 mod wait;
@@ -77,6 +79,10 @@ enum Command {
     Task(task::Arguments),
     /// See what waits for a person, and answer.
     Approval(approval::Arguments),
+    /// Decide over steps of which nobody knows whether they ran.
+    Step(step::Arguments),
+    /// Tell a waiting task what it waits for.
+    Signal(signal::Arguments),
     /// Look at the workers' sessions.
     Session(inform::SessionArguments),
     /// Look after tasks that ended poisoned or stuck.
@@ -238,6 +244,8 @@ async fn dispatch(command: Command, context: &Context) -> Result<u8, Failure> {
         Command::Worker(arguments) => work::run(*arguments, context).await,
         Command::Task(arguments) => task::run(arguments, context).await,
         Command::Approval(arguments) => approval::run(arguments, context).await,
+        Command::Step(arguments) => step::run(arguments, context).await,
+        Command::Signal(arguments) => signal::run(arguments, context).await,
         Command::Session(arguments) => inform::sessions(arguments, context).await,
         Command::Poison(arguments) => poison::run(arguments, context).await,
         Command::Agent(arguments) => agent::run(arguments, context).await,

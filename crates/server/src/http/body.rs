@@ -1,5 +1,6 @@
 //! What goes out: the JSON of tasks, history, assignments, sessions.
 
+use super::step::StepBody;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -299,6 +300,10 @@ pub struct AssignmentBody {
     /// Until when, unless a heartbeat renews it.
     #[schema(value_type = Option<String>, format = DateTime)]
     pub lease_expires_at: Option<Timestamp>,
+    /// What earlier attempts have done, oldest first.
+    pub steps: Vec<StepBody>,
+    /// Whether these are all; otherwise the rest is listed at the task, after the last of them.
+    pub steps_complete: bool,
 }
 
 impl From<Assignment> for AssignmentBody {
@@ -308,6 +313,8 @@ impl From<Assignment> for AssignmentBody {
             attempt: assignment.attempt,
             lease_expires_at: assignment.lease_expires_at,
             task: assignment.task.into(),
+            steps: assignment.steps.into_iter().map(Into::into).collect(),
+            steps_complete: assignment.steps_complete,
         }
     }
 }

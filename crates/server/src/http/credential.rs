@@ -36,6 +36,7 @@ pub const OPERATORS_ONLY: &[(&str, &str)] = &[
     ("POST", "/v1/poison/{id}/resolve"),
     ("POST", "/v1/poison/{id}/abandon"),
     ("POST", "/v1/alerts/{id}/acknowledge"),
+    ("POST", "/v1/steps/{id}/resolve"),
 ];
 
 /// Takes a key's text apart: `NAME:KEY`, `NAME:worker:KEY`, `NAME:operator:KEY`, or `KEY` alone.

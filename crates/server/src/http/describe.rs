@@ -11,6 +11,7 @@ use serde_json::{Map, Value as Json, json};
 use windlass::domain::approval::{MAX_OCCURRENCE, MAX_REQUIRED};
 use windlass::domain::failure::{MAX_CODE_BYTES, MAX_MESSAGE_BYTES};
 use windlass::domain::order::{MAX_PRIORITY, MIN_PRIORITY};
+use windlass::domain::step;
 use windlass::domain::trouble::MAX_NOTE_BYTES;
 use windlass::domain::validate::{
     MAX_BATCH_ITEMS, MAX_CODES, MAX_DELAY_MS, MAX_LEASE_MS, MAX_NAME_BYTES, MAX_REASON_CHARS,
@@ -70,12 +71,16 @@ const NAMES: &[(&str, &str)] = &[
     ("List_SessionBody", "SessionList"),
     ("List_TaskBody", "TaskList"),
     ("NodeBody", "Node"),
+    ("List_StepBody", "StepList"),
     ("NoteBody", "Note"),
     ("NoticeBody", "Notice"),
     ("OutcomeName", "Outcome"),
     ("PoisonBody", "Poison"),
     ("SessionBody", "Session"),
+    ("SignalBody", "Signal"),
     ("StatusBody", "ServerStatus"),
+    ("StepBody", "Step"),
+    ("WaitBody", "Wait"),
     ("TaskBody", "Task"),
     ("Value", "Json"),
 ];
@@ -156,7 +161,10 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
     codes.push((401, (!is_open).then_some("unauthenticated").into_iter().collect()));
     let missing = if path.contains("sessions") { "session_not_found" } else { "not_found" };
     let is_finish = path.ends_with("/finish");
-    let has_missing = (has_id && !is_finish) || is_decision || (has_name && method == "get");
+    let has_missing = (has_id && !is_finish)
+        || is_decision
+        || path == "/v1/signals"
+        || (has_name && method == "get");
     codes.push((404, has_missing.then_some(missing).into_iter().collect()));
     let conflicts: &[&str] = match (can_conflict, is_session) {
         (false, _) => &[],
@@ -170,6 +178,7 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
         conflicts.push("digest_mismatch");
         codes.push((410, vec!["expired"]));
     }
+    conflicts.extend(step_conflicts(path, method));
     codes.push((409, conflicts));
     for (status, code) in
         [(408, "request_timeout"), (413, "payload_too_large"), (415, "unsupported_media_type")]
@@ -183,6 +192,7 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
             .then_some("idempotency_key_reused")
             .filter(|_| method == "post" && ["/v1/tasks", "/v1/tasks/batch"].contains(&path)),
     );
+    invalid.extend((path == "/v1/signals").then_some("idempotency_key_reused"));
     codes.push((422, invalid));
     if path != "/healthz" {
         codes.push((500, vec!["internal"]));
@@ -196,6 +206,17 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
     }
     if !is_open {
         operation["security"] = json!([{ "key": [] }, {}]);
+    }
+}
+
+/// Why steps and signals are refused, beside what every leased call has.
+fn step_conflicts(path: &str, method: &str) -> &'static [&'static str] {
+    match (method, path) {
+        ("post", "/v1/tasks/{id}/steps") => &["in_doubt", "step_failed", "illegal_step"],
+        ("post", "/v1/tasks/{id}/steps/record") => &["illegal_step"],
+        ("post", path) if path.starts_with("/v1/steps/{id}/") => &["illegal_step"],
+        ("post", "/v1/signals") => &["task_finished"],
+        _ => &[],
     }
 }
 
@@ -307,6 +328,7 @@ fn bounds(document: &mut Json) {
         json!({ "maxLength": MAX_REASON_CHARS, "pattern": "^[^\\u0000]*$" }),
     );
     of("FailRequest", "retry_after_ms", range(0, MAX_DELAY_MS));
+    step_bounds(&mut of);
     of("FinishItem", "retry_after_ms", range(0, MAX_DELAY_MS));
     of("TaskError", "code", error_code());
     of(
@@ -330,6 +352,28 @@ fn trouble_bounds(of: &mut impl FnMut(&str, &str, Json)) {
     of("Backoff", "on_exhausted", ends.clone());
     of("RetryPolicy", "on_exhausted", ends);
     of("RetryPolicy", "max_retries", range(0, MAX_RETRIES.into()));
+}
+
+fn step_bounds(of: &mut dyn FnMut(&str, &str, Json)) {
+    for schema in ["RecordStepRequest", "BeginStepRequest"] {
+        of(schema, "name", name(MAX_NAME_BYTES));
+        of(schema, "type", name(MAX_WORKER_BYTES));
+        of(schema, "occurrence", range(0, step::MAX_OCCURRENCE.into()));
+    }
+    of("BeginStepRequest", "idempotent", json!({ "enum": [false] }));
+    of("FailStepRequest", "effect", json!({ "enum": ["none", "unknown", null] }));
+    of(
+        "ResolveStepRequest",
+        "reason",
+        json!({ "maxLength": MAX_REASON_CHARS, "pattern": "^[^\\u0000]*$" }),
+    );
+    of("Until", "delay_ms", range(0, MAX_DELAY_MS));
+    of("Until", "signal", name(MAX_NAME_BYTES));
+    of("Until", "key", name(MAX_NAME_BYTES));
+    of("ParkRequest", "timeout_ms", range(0, MAX_DELAY_MS));
+    of("ParkRequest", "occurrence", range(0, step::MAX_OCCURRENCE.into()));
+    of("SignalRequest", "name", name(MAX_NAME_BYTES));
+    of("SignalRequest", "key", name(MAX_NAME_BYTES));
 }
 
 fn error_code() -> Json {

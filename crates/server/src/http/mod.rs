@@ -22,8 +22,10 @@ mod poison;
 mod problem;
 mod request;
 mod session;
+mod step;
 mod submit;
 mod task;
+mod wait;
 
 pub use accept::serve;
 use credential::Caller;

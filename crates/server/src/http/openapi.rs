@@ -4,7 +4,8 @@
 
 use super::problem::{Problem, TITLES};
 use super::{
-    Api, action, agent, alert, approval, describe, event, health, poison, session, submit, task,
+    Api, action, agent, alert, approval, describe, event, health, poison, session, step, submit,
+    task, wait,
 };
 use axum::Router;
 use axum::http::header;
@@ -28,6 +29,8 @@ use utoipa_axum::routes;
         (name = "tasks", description = "Submit work and see what became of it"),
         (name = "work", description = "What the holder of a lease does with its task"),
         (name = "approvals", description = "What people must decide before work goes on"),
+        (name = "steps", description = "Steps that wait for a person"),
+        (name = "signals", description = "What waiting tasks are told"),
         (name = "sessions", description = "Workers"),
         (name = "trouble", description = "What needs a person, and who is told"),
         (name = "agents", description = "How the tasks of an agent are retried"),
@@ -61,6 +64,15 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(approval::token))
         .routes(routes!(approval::decide))
         .routes(routes!(approval::audit))
+        .routes(routes!(step::record))
+        .routes(routes!(step::begin, step::of_task))
+        .routes(routes!(step::complete))
+        .routes(routes!(step::fail))
+        .routes(routes!(step::resolve))
+        .routes(routes!(step::list))
+        .routes(routes!(wait::park))
+        .routes(routes!(wait::signal))
+        .routes(routes!(wait::show))
         .routes(routes!(session::register, session::list))
         .routes(routes!(session::show, session::close))
         .routes(routes!(session::stream))

@@ -112,6 +112,7 @@ pub const TITLES: &[(&str, &str)] = &[
     ("not_found", "There is no such thing"),
     ("lease_lost", "The lease no longer holds the task"),
     ("in_doubt", "Nobody knows whether the step has run"),
+    ("step_failed", "A person decided that the step has failed"),
     ("illegal_step", "The step does not stand where the call needs it"),
     ("task_finished", "The task has ended"),
     ("not_finished", "The task has not ended"),
@@ -173,6 +174,7 @@ impl From<Refusal> for Problem {
             | Refusal::NotDue
             | Refusal::InDoubt { .. }
             | Refusal::StepState { .. }
+            | Refusal::StepFailed { .. }
             | Refusal::TaskFinished { .. }
             | Refusal::Replay(_) => StatusCode::CONFLICT,
         };

@@ -108,6 +108,13 @@ pub fn typed<T: DeserializeOwned>(value: serde_json::Value) -> Result<T> {
     serde_path_to_error::deserialize(value).map_err(misfit)
 }
 
+/// A field whose `null` is a value of its own, unlike a field that is left out.
+pub fn present<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> std::result::Result<Option<serde_json::Value>, D::Error> {
+    serde::Deserialize::deserialize(deserializer).map(Some)
+}
+
 /// What has named fields must be an object. serde would take a list as well, by position: `[]` for
 /// a call whose fields may all be left out.
 fn objects(value: &serde_json::Value, at: &str) -> Result<()> {
@@ -115,7 +122,7 @@ fn objects(value: &serde_json::Value, at: &str) -> Result<()> {
     let Value::Object(fields) = value else {
         return Err(Problem::field(at, "wrong_type", "must be an object with named fields"));
     };
-    for name in ["backoff", "error"] {
+    for name in ["backoff", "error", "until"] {
         if let Some(list @ Value::Array(_)) = fields.get(name) {
             objects(list, &format!("{at}/{name}"))?;
         }

@@ -20,7 +20,8 @@ use windlass::domain::task::NewTask;
 use windlass::domain::validate;
 use windlass::store::task::Submitted;
 
-const DUPLICATE: HeaderName = HeaderName::from_static("windlass-duplicate");
+/// Says that what was asked for had been there before.
+pub(super) const DUPLICATE: HeaderName = HeaderName::from_static("windlass-duplicate");
 const PAYLOAD_DIFFERS: HeaderName = HeaderName::from_static("windlass-payload-differs");
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 

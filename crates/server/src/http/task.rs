@@ -185,9 +185,22 @@ pub async fn show(State(api): State<Api>, Id(id): Id<TaskId>) -> Result<Response
 pub struct PageParams {
     /// 50 unless given, 1,000 at most.
     #[param(minimum = 1, maximum = 1000)]
-    limit: Option<i64>,
+    pub(super) limit: Option<i64>,
     /// The `next_cursor` of the page before.
-    cursor: Option<String>,
+    pub(super) cursor: Option<String>,
+}
+
+/// The first `limit` of the items that were read, one more than asked for, and whether that one is
+/// there.
+pub(super) fn page<T, B: From<T>>(
+    mut items: Vec<T>,
+    limit: i64,
+    cursor: impl Fn(&T) -> String,
+) -> List<B> {
+    let more = items.len() as i64 > limit;
+    items.truncate(limit as usize);
+    let next_cursor = items.last().filter(|_| more).map(cursor);
+    List { items: items.into_iter().map(Into::into).collect(), next_cursor }
 }
 
 /// Show a task's transitions, oldest first.
@@ -224,14 +237,11 @@ pub async fn failures(
 ) -> Result<Json<List<FailureBody>>> {
     let limit = validate::list_limit(params.limit)?;
     let after = cursor::number(params.cursor.as_deref())?;
-    let mut items = api.engine.tasks().failures(id, after, limit + 1).await?;
+    let items = api.engine.tasks().failures(id, after, limit + 1).await?;
     if items.is_empty() {
         api.task(id).await?;
     }
-    let more = items.len() as i64 > limit;
-    items.truncate(limit as usize);
-    let next_cursor = items.last().filter(|_| more).map(|last| last.seq.to_string());
-    Ok(Json(List { items: items.into_iter().map(Into::into).collect(), next_cursor }))
+    Ok(Json(page(items, limit, |failure| failure.seq.to_string())))
 }
 
 /// How long to wait.

@@ -9,11 +9,12 @@ pub struct Assignment {
     pub task: Value,
     /// Its id.
     pub task_id: String,
-    /// The lease. It stays in this process.
+    /// The lease. It goes to the task's own command, by its environment, and nowhere else.
     pub lease_id: String,
     /// Which attempt this is, counted from 1.
     pub attempt: i64,
     steps: Value,
+    steps_complete: bool,
 }
 
 impl Assignment {
@@ -26,6 +27,7 @@ impl Assignment {
             lease_id: value.get("lease_id")?.as_str()?.to_owned(),
             attempt: attempt.unwrap_or(1),
             steps: value["steps"].clone(),
+            steps_complete: value["steps_complete"] != false,
             task,
         })
     }
@@ -41,9 +43,9 @@ impl Assignment {
         if let Some(fields) = task.as_object_mut() {
             fields.remove("lease_id");
             fields.insert("attempt".into(), json!(self.attempt));
-            if self.steps.as_array().is_some_and(|steps| !steps.is_empty()) {
-                fields.insert("steps".into(), self.steps.clone());
-            }
+            let steps = if self.steps.is_array() { self.steps.clone() } else { json!([]) };
+            fields.insert("steps".into(), steps);
+            fields.insert("steps_complete".into(), json!(self.steps_complete));
         }
         let mut bytes = task.to_string().into_bytes();
         bytes.push(b'\n');
@@ -68,6 +70,7 @@ mod tests {
         assert_eq!(input["attempt"], 2);
         assert_eq!(input["payload"]["a"], 1);
         assert_eq!(input["steps"][0]["name"], "fetch");
+        assert_eq!(input["steps_complete"], true);
     }
 
     #[test]

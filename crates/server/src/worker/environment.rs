@@ -2,7 +2,8 @@
 //!
 //! Invariant: nothing else reaches the child. The worker's own key, the server's keys and the
 //! database's URL pass only when they are named one by one: an agent that is talked into printing
-//! its environment must not give them away.
+//! its environment must not give them away. The lease passes, because the command does the task: it
+//! is a right to this one task, for this one attempt.
 
 use super::assignment::Assignment;
 use std::ffi::OsString;
@@ -66,6 +67,7 @@ pub fn of(
     set("WINDLASS_ATTEMPT", assignment.attempt.to_string());
     set("WINDLASS_CORRELATION_ID", text("correlation_id"));
     set("WINDLASS_SERVER", server.to_owned());
+    set("WINDLASS_LEASE_ID", assignment.lease_id.clone());
     let checkpoint = &assignment.task["checkpoint"];
     let checkpoint = if checkpoint.is_null() { String::new() } else { checkpoint.to_string() };
     let fits = checkpoint.len() <= MAX_CHECKPOINT_BYTES;
@@ -114,12 +116,13 @@ mod tests {
     }
 
     #[test]
-    fn the_task_is_told_and_the_lease_is_not() {
+    fn the_task_is_told_and_the_lease_by_its_own_name_only() {
         let all = of(&assignment(), "http://s", &["*".into()], std::iter::empty());
         let all: Vec<String> =
             all.iter().map(|(n, v)| format!("{}={}", n.display(), v.display())).collect();
         assert!(all.contains(&"WINDLASS_ATTEMPT=3".into()), "{all:?}");
         assert!(all.contains(&"WINDLASS_CHECKPOINT={\"step\":2}".into()), "{all:?}");
-        assert!(!all.join(" ").contains("secret-lease"));
+        assert!(all.contains(&"WINDLASS_LEASE_ID=secret-lease".into()), "{all:?}");
+        assert_eq!(all.join(" ").matches("secret-lease").count(), 1);
     }
 }

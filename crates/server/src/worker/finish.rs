@@ -120,8 +120,18 @@ async fn refused(shared: &Arc<Shared>, item: Item, refusal: &str, detail: &str) 
             return;
         }
     }
-    tracing::warn!(task_id, refusal, "the outcome was not taken: {detail}");
     shared.hold.end(&lease_id);
+    if ["lease_lost", "already_finished"].contains(&refusal) {
+        // A command may have parked its task, or asked for an approval, before it ended.
+        let call = Call::get(format!("/v1/tasks/{task_id}"));
+        let status = shared.client.try_call(&call).await.ok();
+        let status = status.and_then(|task| task.body["status"].as_str().map(str::to_owned));
+        if let Some(status @ ("waiting" | "waiting_for_approval")) = status.as_deref() {
+            tracing::info!(task_id, status, "the task waits; what its command said is not needed");
+            return;
+        }
+    }
+    tracing::warn!(task_id, refusal, "the outcome was not taken: {detail}");
 }
 
 /// Calls until there is an answer that is not temporary.

@@ -1,7 +1,8 @@
 //! What a worker holds: leases, their children, and how to stop them.
 //!
 //! Invariant: a lease is held once. One that has ended is remembered for a while, so that an old
-//! answer that still names it does not start it again.
+//! answer that still names it does not start it again. Of two leases of one task only the newer is
+//! named to the server: the older one ended when the command parked its task.
 
 use super::child::Stop;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -18,6 +19,8 @@ struct Held {
     group: Option<Pid>,
     /// The child has ended, and the server is being told.
     is_over: bool,
+    /// A newer lease of the same task is held, so this one has ended.
+    is_outdated: bool,
 }
 
 #[derive(Default)]
@@ -56,7 +59,14 @@ impl Hold {
         }
         let has_room = state.held.len() < slots;
         let (stop, stopped) = watch::channel(None);
-        let held = Held { task_id: task_id.to_owned(), stop, group: None, is_over: false };
+        for older in state.held.values_mut().filter(|held| held.task_id == task_id) {
+            older.is_outdated = true;
+            older
+                .stop
+                .send_if_modified(|stop| stop.is_none() && stop.replace(Stop::Drop).is_none());
+        }
+        let task_id = task_id.to_owned();
+        let held = Held { task_id, stop, group: None, is_over: false, is_outdated: false };
         state.held.insert(lease_id.to_owned(), held);
         if has_room { Taken::Slot(stopped) } else { Taken::NoRoom }
     }
@@ -89,10 +99,11 @@ impl Hold {
         self.changed.notify_waiters();
     }
 
-    /// Every lease with its task.
+    /// Every lease with its task, as far as it may still hold.
     pub fn leases(&self) -> Vec<(String, String)> {
         let state = self.state();
-        state.held.iter().map(|(lease, held)| (held.task_id.clone(), lease.clone())).collect()
+        let current = state.held.iter().filter(|(_, held)| !held.is_outdated);
+        current.map(|(lease, held)| (held.task_id.clone(), lease.clone())).collect()
     }
 
     /// How many leases are held.
@@ -159,6 +170,18 @@ mod tests {
         hold.end("a");
         assert!(matches!(hold.take("t", "a", 9), Taken::Known));
         assert_eq!(hold.len(), 1);
+    }
+
+    #[test]
+    fn a_newer_lease_of_a_task_ends_the_older_one() {
+        // A heartbeat that named both would be told that the task is lost, and end them both.
+        let hold = Hold::default();
+        let Taken::Slot(stopped) = hold.take("t", "a", 2) else { panic!("no slot") };
+        assert!(matches!(hold.take("t", "b", 2), Taken::Slot(_)));
+        assert_eq!(hold.leases(), [("t".to_owned(), "b".to_owned())]);
+        assert_eq!(*stopped.borrow(), Some(Stop::Drop));
+        hold.end("a");
+        assert_eq!(hold.leases(), [("t".to_owned(), "b".to_owned())]);
     }
 
     #[test]

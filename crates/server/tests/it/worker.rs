@@ -104,7 +104,8 @@ fn a_command_reads_the_task_and_its_output_is_the_result() {
     assert_eq!(item["outcome"], "complete");
     let input = &item["result"]["stdin"];
     assert_eq!((&input["payload"]["to"], &input["attempt"]), (&json!("anna"), &json!(1)));
-    assert_eq!(input["id"], id.as_str());
+    assert_eq!((&input["id"], &input["steps"]), (&json!(id), &json!([])));
+    assert_eq!(input["checkpoint"], json!({ "step": 2 }));
     assert!(!input.to_string().contains(item["lease_id"].as_str().unwrap()));
     let env = item["result"]["env"].as_str().unwrap().to_owned();
     let decoded = Command::new("sh")
@@ -124,7 +125,8 @@ fn a_command_reads_the_task_and_its_output_is_the_result() {
         assert!(env.lines().any(|found| found == line), "{line} is not in\n{env}");
     }
     assert!(!env.contains("a-secret-key"), "the worker's key reached the command");
-    assert!(!env.contains(item["lease_id"].as_str().unwrap()));
+    let lease = format!("WINDLASS_LEASE_ID={}", item["lease_id"].as_str().unwrap());
+    assert!(env.lines().any(|found| found == lease), "the command can call for its own task");
 }
 
 #[test]

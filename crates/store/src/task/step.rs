@@ -482,8 +482,13 @@ fn resolve(
         // An earlier try of this very call was committed, but its answer was lost.
         return Ok((Ok(step), cold::queued(&task)));
     }
-    match rule::resolve(&step.snapshot(), resolution.event()) {
-        Ok(state) => step.status = state,
+    let result = match resolution {
+        Resolution::RecordResult(result) => Some(result.as_str()),
+        Resolution::AllowRerun | Resolution::Fail => None,
+    };
+    match rule::resolve(&step.snapshot(), resolution.event(), result) {
+        Ok(Some(state)) => step.status = state,
+        Ok(None) => return Ok((Ok(step), None)),
         Err(refusal) => return Ok((Err(refusal.into()), None)),
     }
     step.actor = wake.actor.clone();

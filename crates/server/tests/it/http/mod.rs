@@ -7,6 +7,7 @@ mod approval_document;
 mod approval_right;
 mod bad_body;
 mod bad_input;
+mod bad_step;
 mod batch;
 #[allow(dead_code)] // The store's tests use the rest.
 #[path = "../../../../store/tests/it/cluster.rs"]
@@ -20,8 +21,12 @@ mod server;
 mod service;
 mod session;
 mod sse;
+mod step;
+mod step_command;
+mod step_document;
 mod stream;
 mod task;
+mod wait;
 mod webhook;
 mod wire;
 mod work;
