@@ -1,8 +1,10 @@
 //! The HTTP API against the real binary: facts that hold on SQLite and on PostgreSQL.
 
+mod agent;
 mod approval;
 mod approval_command;
 mod approval_document;
+mod approval_notice;
 mod approval_right;
 mod bad_body;
 mod bad_input;
