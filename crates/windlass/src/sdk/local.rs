@@ -11,7 +11,6 @@ use windlass_domain::id::{ChangeId, ClaimId, LeaseId, SessionId, StepId, TaskId}
 use windlass_domain::refusal::Refusal;
 use windlass_domain::request::SubmitRequest;
 use windlass_domain::step::StepState;
-use windlass_domain::validate;
 use windlass_store::error::{Error as StoreError, Rejection};
 use windlass_store::group::Outcome;
 use windlass_store::step::Step;
@@ -188,7 +187,8 @@ impl Host for Engine {
         Box::pin(async move {
             let id = request.id.unwrap_or_else(|| TaskId(Uuid::now_v7()));
             let invalid = |refusal: Refusal| CallError::from(Error::from(refusal));
-            let task = validate::new_task(&request, id, "", "sdk").map_err(invalid)?;
+            self.know_agents(std::iter::once(&request)).await?;
+            let task = self.new_task(&request, id, "", "sdk").map_err(invalid)?;
             Ok(single(Engine::submit(self, vec![task]).await)?.id)
         })
     }
