@@ -18,6 +18,7 @@ mod event;
 mod list;
 mod node;
 mod poison;
+mod remote;
 mod server;
 mod service;
 mod session;
