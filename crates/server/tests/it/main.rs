@@ -3,6 +3,7 @@
 mod fake;
 mod http;
 mod migrate;
+mod readme;
 mod service;
 mod task;
 mod worker;

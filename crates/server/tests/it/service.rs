@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-fn binary() -> Command {
+pub fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("WINDLASS_") {
@@ -42,13 +42,13 @@ impl Drop for Running {
     }
 }
 
-struct Service {
-    url: String,
+pub struct Service {
+    pub url: String,
     process: Running,
 }
 
 impl Service {
-    fn start(folder: &Path, listen: &str) -> Service {
+    pub fn start(folder: &Path, listen: &str) -> Service {
         let mut child = binary()
             .args(["serve", "--listen", listen, "--log-format", "json", "--log", "info"])
             .current_dir(folder)

@@ -89,8 +89,10 @@ impl Engine {
     /// Tells a signal to the task that waits for it, or keeps it for the one that will.
     pub async fn signal(&self, new: NewSignal) -> Result<Signalled> {
         let sent = self.inner.tasks.signal(new).await?;
+        // Also for one that woke nobody: it held the task's row for a moment, and a claim that came
+        // by meanwhile has skipped the row and waits.
+        self.came_back();
         if sent.woke.is_some() {
-            self.came_back();
             self.tell_event();
         }
         Ok(sent)
