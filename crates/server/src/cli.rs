@@ -14,6 +14,7 @@ mod failure;
 mod inform;
 mod migrate;
 mod poison;
+mod replay;
 mod signal;
 mod step;
 mod submit;

@@ -19,6 +19,7 @@ mod openapi;
 mod origin;
 mod poison;
 mod problem;
+mod replay;
 mod request;
 mod session;
 mod step;
@@ -38,6 +39,7 @@ use problem::Problem;
 use std::sync::Arc;
 use std::time::Duration;
 use windlass::Engine;
+use windlass::domain::replay::DEFAULT_APPROVAL_THRESHOLD;
 
 /// What every handler has.
 #[derive(Clone)]
@@ -47,6 +49,8 @@ pub struct Api {
     metrics: Arc<Metrics>,
     /// How long a request may take that does not wait on purpose.
     timeout: Duration,
+    /// How many replays of a task need nobody's approval.
+    replay_threshold: i64,
 }
 
 impl Api {
@@ -57,7 +61,13 @@ impl Api {
             keys: Arc::new(keys),
             metrics: Arc::new(Metrics::new()),
             timeout: Duration::from_secs(60),
+            replay_threshold: DEFAULT_APPROVAL_THRESHOLD,
         }
+    }
+
+    /// The same, with so many replays of a task that need nobody's approval.
+    pub fn with_replay_threshold(self, replay_threshold: i64) -> Api {
+        Api { replay_threshold, ..self }
     }
 }
 

@@ -16,6 +16,7 @@ mod event;
 mod list;
 mod node;
 mod poison;
+mod replay;
 mod server;
 mod service;
 mod session;

@@ -2,6 +2,7 @@
 
 mod alert;
 mod approval;
+mod approval_replay;
 mod approval_request;
 mod approval_token;
 mod approval_vote;
