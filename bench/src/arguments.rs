@@ -10,8 +10,8 @@ Usage: store-bench [--quick | --smoke] [--engine sqlite|postgres] [--only NAME] 
   --quick              about a minute an engine; without it about ten
   --smoke              the smallest sizes: shows that everything runs, and no figures
   --engine NAME        only this database; both otherwise
-  --only NAME          reference, hot, group, claim, snapshot, disk, latency, http or crowd;
-                       may be repeated
+  --only NAME          reference, hot, group, claim, snapshot, disk, latency, http, crowd or
+                       steps; may be repeated
   --folder PATH        where SQLite's files go; must be on a real disk
   --snapshot-seconds N for how long the old snapshot is held
   --shape C,B,N        only this shape of load in the part `hot`
@@ -19,8 +19,8 @@ Usage: store-bench [--quick | --smoke] [--engine sqlite|postgres] [--only NAME] 
 
 PostgreSQL's superuser URL is read from WINDLASS_TEST_POSTGRES: see scripts/bench-store.";
 
-const PARTS: [&str; 9] =
-    ["reference", "hot", "group", "claim", "snapshot", "disk", "latency", "http", "crowd"];
+const PARTS: [&str; 10] =
+    ["reference", "hot", "group", "claim", "snapshot", "disk", "latency", "http", "crowd", "steps"];
 
 /// Which database.
 #[derive(Clone, Debug)]
@@ -67,6 +67,10 @@ pub struct Sizes {
     pub crowd: (usize, usize),
     /// For how long they are watched.
     pub crowd_watch: Duration,
+    /// Tasks of ten steps.
+    pub workflows: usize,
+    /// Steps of one task.
+    pub long_task: usize,
 }
 
 impl Sizes {
@@ -96,6 +100,8 @@ impl Sizes {
             http_batches: 20,
             crowd: (1_000, 10_000),
             crowd_watch: Duration::from_secs(20),
+            workflows: 1000,
+            long_task: 1000,
         }
     }
 
@@ -123,6 +129,8 @@ impl Sizes {
             http_batches: 5,
             crowd: (1_000, 10_000),
             crowd_watch: Duration::from_secs(10),
+            workflows: 1000,
+            long_task: 1000,
         }
     }
 
@@ -143,6 +151,8 @@ impl Sizes {
             http_batches: 1,
             crowd: (10, 100),
             crowd_watch: Duration::from_secs(1),
+            workflows: 20,
+            long_task: 60,
         }
     }
 }

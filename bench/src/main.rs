@@ -22,6 +22,7 @@ mod reference;
 mod server;
 mod side;
 mod snapshot;
+mod steps;
 mod table;
 
 use arguments::{Arguments, Engine};
@@ -81,6 +82,9 @@ async fn run(arguments: &Arguments) -> Result<()> {
         }
         if arguments.wants("crowd") {
             crowd::run(engine, &arguments.sizes).await?;
+        }
+        if arguments.wants("steps") {
+            steps::run(engine, &arguments.sizes).await?;
         }
     }
     Ok(())

@@ -109,8 +109,8 @@ pub enum Answer {
     Beaten {
         /// Renewed leases.
         renewed: Vec<Renewed>,
-        /// Tasks whose lease is lost or that were cancelled.
-        lost: Vec<Uuid>,
+        /// Leases that are lost, or whose task was cancelled.
+        lost: Vec<Held>,
         /// Tasks that the session holds and did not name.
         unnamed: Vec<Handed>,
     },

@@ -208,7 +208,7 @@ impl Context {
         if config.entries.iter().any(is_asked) {
             start_logging(&config, self)?;
         }
-        Client::new(&config).map_err(Failure::from)
+        config.client().map_err(Failure::from)
     }
 }
 

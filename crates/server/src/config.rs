@@ -7,6 +7,7 @@
 pub mod setting;
 pub mod source;
 
+use crate::client::{self, Client};
 use setting::{SETTINGS, Setting};
 use source::Source;
 use std::net::SocketAddr;
@@ -55,10 +56,6 @@ pub struct Config {
     pub key: Option<Secret>,
     /// The keys that the server accepts; none means that it asks for none.
     pub keys: Vec<Secret>,
-    /// What the nodes of one cluster share.
-    #[allow(dead_code)]
-    // Nodes do not speak to each other yet; the setting is accepted already.
-    pub cluster_key: Option<Secret>,
     /// Which logs are written, as a filter.
     pub log: String,
     /// How logs are written.
@@ -164,6 +161,11 @@ impl Surroundings {
 }
 
 impl Config {
+    /// A client of the configured server. Nothing is asked yet.
+    pub fn client(&self) -> Result<Client, client::Error> {
+        Client::new(&self.server, self.key.as_ref().map(Secret::reveal))
+    }
+
     /// Puts the layers on top of each other.
     pub fn load(flags: &[Flag], around: &Surroundings) -> Result<Config, Error> {
         let file = match around.read()? {
@@ -226,7 +228,6 @@ fn assemble(found: &[(&'static Setting, Vec<String>, Source)]) -> Config {
         server: url(text("server")),
         key: one("key").map(Secret),
         keys: all("keys").iter().cloned().map(Secret).collect(),
-        cluster_key: one("cluster_key").map(Secret),
         log: text("log"),
         log_format: match text("log_format").as_str() {
             "human" => LogFormat::Human,

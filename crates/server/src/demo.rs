@@ -102,7 +102,7 @@ async fn play(options: &Options, folder: &Path) -> Result<Summary, String> {
     let listen = listener.local_addr().map_err(|e| e.to_string())?.to_string();
     drop(listener);
     let database = format!("sqlite:{}", folder.join("windlass.db").display());
-    let client = Client::to(&format!("http://{listen}"), None).map_err(|e| e.to_string())?;
+    let client = Client::new(&format!("http://{listen}"), None).map_err(|e| e.to_string())?;
     let server = serve(&binary, &database, &listen)?;
     let mut stage = Stage {
         binary,

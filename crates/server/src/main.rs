@@ -3,7 +3,6 @@
 //! Absent: no rules here. The command line asks the library and prints what it answers.
 
 mod cli;
-mod client;
 mod config;
 mod demo;
 mod http;
@@ -14,6 +13,7 @@ mod webhook;
 mod worker;
 
 use std::process::ExitCode;
+use windlass::client;
 
 fn main() -> ExitCode {
     cli::run()

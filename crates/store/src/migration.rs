@@ -48,6 +48,7 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(5, "trouble", "0005_trouble"),
     migration!(6, "approval", "0006_approval"),
     migration!(7, "eager", "0007_eager"),
+    migration!(8, "log_removed", "0008_log_removed"),
 ];
 
 impl Migration {

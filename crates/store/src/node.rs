@@ -37,6 +37,9 @@ pub struct Node {
     pub expires_at: Timestamp,
 }
 
+/// Where a page of the list begins: after a node that started then, with this id.
+pub type Cursor = (Timestamp, Uuid);
+
 /// The repository of nodes and duties; cheap to clone.
 #[derive(Clone)]
 pub struct Nodes {
@@ -71,13 +74,24 @@ impl Nodes {
         self.store.run(Lane::Heartbeat, "node_leave", body).await
     }
 
-    /// The nodes that are alive, oldest first.
-    pub async fn list(&self) -> Result<Vec<Node>> {
-        let body = |tx: &mut dyn Tx| {
+    /// The nodes that are alive, oldest first, after a place, and where the next page begins.
+    pub async fn list(
+        &self,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<(Vec<Node>, Option<Cursor>)> {
+        let (time, id) = after.unwrap_or((Timestamp::EPOCH, Uuid::nil()));
+        let body = move |tx: &mut dyn Tx| {
             let now = tx.now()?;
-            tx.run(Call::one(&LIST, vec![now.into()]))?.iter().map(node).collect()
+            let most = Value::Int(limit as i64 + 1);
+            let params = vec![now.into(), time.into(), id.into(), most];
+            tx.run(Call::one(&LIST, params))?.iter().map(node).collect()
         };
-        self.store.read("node_list", body).await
+        let mut nodes: Vec<Node> = self.store.read("node_list", body).await?;
+        let more = nodes.len() > limit;
+        nodes.truncate(limit);
+        let next = nodes.last().filter(|_| more).map(|node| (node.started_at, node.id));
+        Ok((nodes, next))
     }
 
     /// Takes or keeps a duty for `ms`. `false`: another node has it.

@@ -4,10 +4,17 @@
 //! workers in process. `Engine::start` on an opened [`database`] is all that is needed; no other
 //! program has to run.
 //!
-//! Absent: no HTTP (that is the server's), no SQL (that is the store's), no rules (the domain's).
+//! With the feature `remote` (on by default) it also speaks to a server: the [`client`] of the HTTP
+//! API, and [`remote`] workers.
+//!
+//! Absent: serving HTTP (that is the server's), SQL (the store's), rules (the domain's).
 
+#[cfg(feature = "remote")]
+pub mod client;
 pub mod database;
 pub mod engine;
+#[cfg(feature = "remote")]
+pub mod remote;
 pub mod sdk;
 pub mod worker;
 

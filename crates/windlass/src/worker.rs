@@ -5,7 +5,7 @@
 //! business here any more.
 
 use crate::engine::{Engine, Phase, Result, SessionRequest};
-use crate::sdk::{Ctx, Ended, Failure, Handlers, Host, HostBeat, Registered, Start};
+use crate::sdk::{Ctx, Ended, Failure, Handlers, Host, HostBeat, Registered, Start, Work};
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -172,8 +172,8 @@ impl Run {
                 claimed = self.host.claim(self.session, claim, max, wait) => claimed,
                 _ = stop.wait_for(|stop| *stop) => break,
             };
-            let assignments = match claimed {
-                Ok(assignments) => assignments,
+            let claimed = match claimed {
+                Ok(claimed) => claimed,
                 Err(error) => {
                     tracing::warn!(session = %self.session, detail = error.detail, "no work");
                     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -181,7 +181,7 @@ impl Run {
                 }
             };
             let mut permit = Some(first);
-            for assignment in assignments {
+            for work in claimed {
                 let permit = match permit.take() {
                     Some(permit) => permit,
                     None => match Arc::clone(&slots).acquire_owned().await {
@@ -191,7 +191,7 @@ impl Run {
                 };
                 let run = self.clone();
                 tokio::spawn(async move {
-                    run.run_one(assignment).await;
+                    run.run_one(work).await;
                     drop(permit);
                 });
             }
@@ -207,28 +207,32 @@ impl Run {
         }
     }
 
-    async fn run_one(&self, assignment: Assignment) {
-        let (task, lease) = (assignment.task.id, assignment.lease_id);
+    async fn run_one(&self, mut work: Work) {
+        let (task, lease) = (work.task.id, work.lease);
         let (cancelled, cancelling) = watch::channel(false);
         let (lost, mut losing) = oneshot::channel();
         lock(&self.held).insert(lease, InHand { task, cancelled, lost: Some(lost) });
         let (ended, mut ending) = mpsc::channel(1);
-        let payload = assignment.task.payload.clone();
-        let start = |strict| Start {
-            host: Arc::clone(&self.host),
-            session: self.session,
-            lease_ms: self.lease_ms,
-            assignment: assignment.clone(),
-            strict,
-            cancelled: cancelling.clone(),
-            ended: ended.clone(),
-        };
-        let running: Running = match &self.job {
-            Job::Plain(run) => run(assignment),
-            Job::Steps(handlers) => match Ctx::begin(start(handlers.is_strict())).await {
-                Ok(ctx) => handlers.run(ctx, payload),
-                Err(error) => Box::pin(async move { Err(Failure::of_call(error)) }),
-            },
+        let plain = work.assignment.take();
+        let running: Running = match (&self.job, plain) {
+            (Job::Plain(run), Some(assignment)) => run(*assignment),
+            (Job::Plain(_), None) => return,
+            (Job::Steps(handlers), _) => {
+                let payload = std::mem::take(&mut work.payload);
+                let start = Start {
+                    host: Arc::clone(&self.host),
+                    session: self.session,
+                    lease_ms: self.lease_ms,
+                    work,
+                    strict: handlers.is_strict(),
+                    cancelled: cancelling.clone(),
+                    ended,
+                };
+                match Ctx::begin(start).await {
+                    Ok(ctx) => handlers.run(ctx, payload),
+                    Err(error) => Box::pin(async move { Err(Failure::of_call(error)) }),
+                }
+            }
         };
         // On a task of its own, so that a panic is a failure of this attempt and of nothing else.
         let mut work = tokio::spawn(running);

@@ -287,7 +287,7 @@ impl Worker {
             let mut unnamed = Vec::new();
             let read = |_, body: &Value| {
                 unnamed = list(&body["unnamed"]).to_vec();
-                Ok(beaten(body, &leases, self.plan.lease_ms, invoked_ms))
+                Ok(beaten(body, self.plan.lease_ms, invoked_ms))
             };
             let operation = Operation::Heartbeat { session, leases: leases.clone() };
             let outcome = client.call(operation, &request, read).await;
@@ -297,12 +297,11 @@ impl Worker {
                     self.take(assignment, &mut handlers).await;
                 }
             }
-            if let Outcome::Ok(Answer::Beaten { renewed, lost, .. }) = outcome {
-                let renewed: BTreeSet<Uuid> = renewed.iter().map(|r| r.held.lease).collect();
+            if let Outcome::Ok(Answer::Beaten { lost, .. }) = outcome {
                 let mut holding = self.holding();
-                holding
-                    .beaten
-                    .retain(|lease, held| renewed.contains(lease) || !lost.contains(&held.task));
+                for held in lost {
+                    holding.beaten.remove(&held.lease);
+                }
             }
         }
         handlers.shutdown().await;
@@ -331,31 +330,27 @@ fn handed(assignment: &Value) -> Handed {
     Handed { held: Held { task, lease }, attempt }
 }
 
-/// An entry of a heartbeat's answer: a task's id, or an object that has one.
-fn task_of(entry: &Value) -> Option<Uuid> {
-    id(entry).or_else(|| id(&entry["task_id"])).or_else(|| id(&entry["task"]["id"]))
+/// An entry of a heartbeat's answer.
+fn lease_of(entry: &Value) -> Held {
+    let (Some(task), Some(lease)) = (id(&entry["task_id"]), id(&entry["lease_id"])) else {
+        panic!("not a lease: {entry}");
+    };
+    Held { task, lease }
 }
 
-fn beaten(body: &Value, named: &[Held], lease_ms: i64, invoked_ms: i64) -> Answer {
-    let renewed = list(&body["renewed"]).iter().filter_map(|entry| {
-        let task = task_of(entry)?;
-        let of_task = || named.iter().filter(|held| held.task == task);
-        let held = match id(&entry["lease_id"]) {
-            Some(lease) => Held { task, lease },
-            // Two leases of one task in one heartbeat: only the server knows which it renewed.
-            None if of_task().count() > 1 => return None,
-            None => *of_task().next()?,
-        };
+fn beaten(body: &Value, lease_ms: i64, invoked_ms: i64) -> Answer {
+    let renewed = list(&body["renewed"]).iter().map(|entry| {
+        let held = lease_of(entry);
         let expiry = entry["lease_expires_at"].as_str().and_then(|t| t.parse::<Timestamp>().ok());
         let at_ms = expiry.map(|expiry| expiry.as_ms() - lease_ms);
         // A lease of another length than asked for says nothing about when it was renewed.
         let at_ms =
             at_ms.filter(|at_ms| (invoked_ms - SLACK_MS..=now_ms() + SLACK_MS).contains(at_ms));
-        Some(Renewed { held, at_ms })
+        Renewed { held, at_ms }
     });
     let renewed = renewed.collect();
     let gone = list(&body["lost"]).iter().chain(list(&body["cancelled"]));
-    let lost = gone.filter_map(task_of).collect();
+    let lost = gone.map(lease_of).collect();
     Answer::Beaten { renewed, lost, unnamed: all_handed(&body["unnamed"]) }
 }
 

@@ -159,7 +159,7 @@ impl World {
                     "task_id": task, "lease_id": lease,
                     "lease_expires_at": snapshot.lease_expires_at,
                 })),
-                Err(_) => lost.push(*task),
+                Err(_) => lost.push(json!({ "task_id": task, "lease_id": lease })),
             }
         }
         let holder = session.to_string();

@@ -10,4 +10,5 @@ mod mutant;
 mod node;
 mod postgres;
 mod scenario;
+mod story;
 mod worker;

@@ -100,7 +100,7 @@ pub(super) async fn status(arguments: StatusArguments, context: &Context) -> Res
     } else {
         let ask = async |path: &str| client.call(&Call::get(path), Patience::SHORT).await;
         found.insert("status".into(), ask("/v1/status").await?.body);
-        found.insert("nodes".into(), ask("/v1/nodes").await?.body["items"].clone());
+        found.insert("nodes".into(), ask("/v1/nodes?limit=1000").await?.body["items"].clone());
     }
     let found = Value::Object(found);
     if context.json {

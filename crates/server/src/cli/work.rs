@@ -1,7 +1,6 @@
 //! `windlass worker`.
 
 use super::{Connection, Context, Failure, LogArguments, argument, flag, start_logging};
-use crate::client::Client;
 use crate::worker::child::Recipe;
 use crate::worker::outcome::Output;
 use crate::worker::{self, Options};
@@ -89,7 +88,7 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
         env_pass: arguments.env_pass,
         grace: arguments.grace,
     };
-    let client = Client::new(&config)?;
+    let client = config.client()?;
     worker::run(client, options).await?;
     Ok(0)
 }

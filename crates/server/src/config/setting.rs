@@ -90,7 +90,6 @@ pub const SETTINGS: &[Setting] = &[
         "The keys that the server accepts, each as NAME:KEY; the name stands in the history. \
          NAME:worker:KEY can neither decide about approvals nor read the audit.",
     ),
-    setting("cluster_key", Kind::Secret, None, "What the nodes of one cluster share."),
     setting(
         "log",
         Kind::Filter,

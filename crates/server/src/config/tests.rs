@@ -75,12 +75,11 @@ fn a_secret_is_never_shown() {
     let config = load(
         &[("database", "postgres://user:p@ss/word@host/db?sslmode=require&password=hunter22")],
         &[
-            ("WINDLASS_KEY", "secret-key-for-me"),
             ("WINDLASS_KEYS", "a:secret-one-of-two, secret-two-of-two"),
             ("WINDLASS_WEBHOOK_URL", "https://x.example/secret-1, https://y.example/?secret-2"),
             ("WINDLASS_WEBHOOK_SECRET", "secret-of-the-webhooks"),
         ],
-        Some("cluster_key = \"secret-cluster-key\"\n"),
+        Some("key = \"secret-key-for-me\"\n"),
     )
     .unwrap();
     let shown: Vec<_> = config.entries.iter().map(|entry| (&entry.shown, &entry.source)).collect();

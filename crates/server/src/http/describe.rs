@@ -169,13 +169,16 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
         (true, false) => &["lease_lost", "already_finished", "illegal_transition"],
     };
     let mut conflicts = conflicts.to_vec();
+    let mut gone = Vec::new();
+    gone.extend(has("after").then_some("cursor_expired"));
     if is_decision {
         conflicts = vec!["already_decided", "already_voted", "approval_withdrawn"];
         conflicts.push("digest_mismatch");
-        codes.push((410, vec!["expired"]));
+        gone.push("expired");
     }
     conflicts.extend(step_conflicts(path, method));
     codes.push((409, conflicts));
+    codes.push((410, gone));
     for (status, code) in
         [(408, "request_timeout"), (413, "payload_too_large"), (415, "unsupported_media_type")]
     {

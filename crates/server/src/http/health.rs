@@ -1,15 +1,18 @@
 //! Whether the server lives, whether it can work, what it is, and how things stand.
 
-use super::Api;
+use super::body::List;
 use super::problem::{Problem, Result};
+use super::request::Params;
+use super::{Api, cursor};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
+use windlass::domain::validate;
 use windlass::engine::Phase;
 use windlass::store::migration;
 use windlass::store::statement::Dialect;
@@ -80,19 +83,38 @@ pub struct NodeBody {
     pub expires_at: windlass::domain::time::Timestamp,
 }
 
-/// The nodes that are alive.
+/// Which page.
+#[derive(Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct NodeParams {
+    /// 50 unless given, 1,000 at most.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<i64>,
+    /// The `next_cursor` of the page before.
+    cursor: Option<String>,
+}
+
+/// The nodes that are alive, oldest first.
 #[utoipa::path(get, path = "/v1/nodes", tag = "service",
-    operation_id = "list_nodes",
-    responses((status = 200, description = "All of them", body = super::body::List<NodeBody>)))]
-pub async fn nodes(State(api): State<Api>) -> Result<Json<super::body::List<NodeBody>>> {
-    let nodes = api.engine.nodes().list().await?.into_iter().map(|node| NodeBody {
+    operation_id = "list_nodes", params(NodeParams),
+    responses((status = 200, description = "A page", body = List<NodeBody>)))]
+pub async fn nodes(
+    State(api): State<Api>,
+    Params(params): Params<NodeParams>,
+) -> Result<Json<List<NodeBody>>> {
+    let limit = validate::list_limit(params.limit)? as usize;
+    let after = params.cursor.as_deref().map(cursor::read).transpose()?;
+    let (nodes, next) = api.engine.nodes().list(after, limit).await?;
+    let next_cursor = next.map(|(started_at, id)| cursor::after(started_at, id));
+    let nodes = nodes.into_iter().map(|node| NodeBody {
         id: node.id,
         url: node.url,
         version: node.version,
         started_at: node.started_at,
         expires_at: node.expires_at,
     });
-    Ok(Json(super::body::List { items: nodes.collect(), next_cursor: None }))
+    Ok(Json(List { items: nodes.collect(), next_cursor }))
 }
 
 /// What waits in one line.

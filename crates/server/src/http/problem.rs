@@ -252,6 +252,7 @@ impl From<engine::Error> for Problem {
             engine::Error::UnknownSession(_) => StatusCode::NOT_FOUND,
             engine::Error::SessionClosed(..) => StatusCode::CONFLICT,
             engine::Error::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+            engine::Error::CursorExpired => StatusCode::GONE,
             engine::Error::WaitTimedOut | engine::Error::TaskEnded(..) => StatusCode::CONFLICT,
         };
         let mut problem = Problem::new(status, code, detail);

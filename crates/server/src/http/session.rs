@@ -26,7 +26,7 @@ use windlass::domain::profile::Kind;
 use windlass::domain::refusal::Refusal;
 use windlass::domain::time::Timestamp;
 use windlass::domain::validate;
-use windlass::engine::{Beat, ClaimRequest, SessionRequest, StreamEvent};
+use windlass::engine::{self, Beat, ClaimRequest, SessionRequest, StreamEvent};
 use windlass::store::session::{Routes, Session, TTL_MS};
 use windlass::store::task::{Finish, Finishing};
 
@@ -305,10 +305,24 @@ pub struct HeartbeatRequest {
     leases: Option<Vec<LeaseBody>>,
 }
 
+/// A task under one lease, as the heartbeat named it.
+#[derive(Serialize, ToSchema)]
+pub struct Leased {
+    task_id: Uuid,
+    lease_id: Uuid,
+}
+
+impl From<engine::Leased> for Leased {
+    fn from(leased: engine::Leased) -> Leased {
+        Leased { task_id: leased.task.0, lease_id: leased.lease.0 }
+    }
+}
+
 /// A lease that holds on.
 #[derive(Serialize, ToSchema)]
 pub struct Renewed {
-    task_id: Uuid,
+    #[serde(flatten)]
+    lease: Leased,
     #[schema(value_type = Option<String>, format = DateTime)]
     lease_expires_at: Option<Timestamp>,
 }
@@ -316,7 +330,8 @@ pub struct Renewed {
 /// A lease whose item could not be stored.
 #[derive(Serialize, ToSchema)]
 pub struct Unrenewed {
-    task_id: Uuid,
+    #[serde(flatten)]
+    lease: Leased,
     error: ItemError,
 }
 
@@ -325,9 +340,9 @@ pub struct Unrenewed {
 pub struct HeartbeatAnswer {
     renewed: Vec<Renewed>,
     /// Stop working on these: they were cancelled.
-    cancelled: Vec<Uuid>,
+    cancelled: Vec<Leased>,
     /// Stop working on these: they are somebody else's.
-    lost: Vec<Uuid>,
+    lost: Vec<Leased>,
     /// These could not be renewed; try again.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     failed: Vec<Unrenewed>,
@@ -364,12 +379,12 @@ pub async fn heartbeat(
     let failed = answer.failed.into_iter();
     Ok(Json(HeartbeatAnswer {
         renewed: renewed
-            .map(|(task, lease_expires_at)| Renewed { task_id: task.0, lease_expires_at })
+            .map(|(lease, lease_expires_at)| Renewed { lease: lease.into(), lease_expires_at })
             .collect(),
-        cancelled: answer.cancelled.into_iter().map(|id| id.0).collect(),
-        lost: answer.lost.into_iter().map(|id| id.0).collect(),
+        cancelled: answer.cancelled.into_iter().map(Into::into).collect(),
+        lost: answer.lost.into_iter().map(Into::into).collect(),
         failed: failed
-            .map(|(task, why)| Unrenewed { task_id: task.0, error: Problem::from(why).into() })
+            .map(|(lease, why)| Unrenewed { lease: lease.into(), error: Problem::from(why).into() })
             .collect(),
         unnamed: answer.unnamed.into_iter().map(Into::into).collect(),
     }))

@@ -79,16 +79,10 @@ async fn beat(shared: &Arc<Shared>, session: &Session) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether an item of the answer, a task's id or an object with ids, means this lease.
-fn is_meant(item: &Value, (task_id, lease_id): &(String, String)) -> bool {
-    match item {
-        Value::String(id) => id == task_id || id == lease_id,
-        Value::Object(fields) => match fields.get("lease_id").and_then(Value::as_str) {
-            Some(id) => id == lease_id,
-            None => fields.get("task_id").and_then(Value::as_str) == Some(task_id),
-        },
-        _ => false,
-    }
+/// Whether an item of the answer means this lease. A task may be held under two leases for a
+/// moment; the lease says which.
+fn is_meant(item: &Value, (_, lease_id): &(String, String)) -> bool {
+    item["lease_id"].as_str() == Some(lease_id)
 }
 
 #[cfg(test)]
@@ -96,11 +90,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_is_meant_by_its_task_or_by_itself() {
+    fn a_lease_is_meant_by_itself_and_not_by_its_task() {
         let lease = ("t".to_owned(), "l".to_owned());
         for (item, expected) in [
-            (json!("t"), true),
-            (json!({ "task_id": "t" }), true),
+            (json!("t"), false),
+            (json!({ "task_id": "t" }), false),
             (json!({ "task_id": "t", "lease_id": "l" }), true),
             (json!({ "task_id": "t", "lease_id": "older" }), false),
             (json!("x"), false),

@@ -263,13 +263,14 @@ fn beat(world: &mut World, body: &Value) -> Response {
     for lease in body["leases"].as_array().unwrap() {
         let task_id = lease["task_id"].as_str().unwrap();
         named.insert(task_id.to_owned());
+        let named_lease = json!({ "task_id": task_id, "lease_id": lease["lease_id"] });
         if world.cancelled.contains(task_id) {
-            cancelled.push(json!(task_id));
+            cancelled.push(named_lease);
             world.held.remove(task_id);
         } else if world.held.get(task_id).is_some_and(|held| lease["lease_id"] == *held) {
-            renewed.push(json!(task_id));
+            renewed.push(named_lease);
         } else {
-            lost.push(json!(task_id));
+            lost.push(named_lease);
         }
     }
     let unnamed: Vec<_> = world

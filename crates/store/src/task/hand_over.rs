@@ -187,5 +187,6 @@ fn held(new: NewTask, after: Snapshot, payload: serde_json::Value) -> Task {
         started_at: after.started_at,
         updated_at: after.updated_at,
         finished_at: None,
+        replay_count: 0,
     }
 }

@@ -1,5 +1,6 @@
 //! Retention: finished tasks of profiles that are not kept for ever are removed with everything
-//! that belongs to them, history too. The audit keeps how many they were.
+//! that belongs to them, history too. The audit keeps how many they were, and the log how far it
+//! has holes.
 //!
 //! Invariant: the database deletes only inside a transaction that opened its gate, and this is the
 //! only place that opens it.
@@ -14,6 +15,7 @@ use windlass_domain::profile::PROFILES;
 statement!(OPEN, "retention/open");
 statement!(CLOSE, "retention/close");
 statement!(EXPIRED, "retention/expired");
+statement!(NOTE_REMOVED, "retention/note_removed");
 statement!(REMOVE_TAGS, "retention/remove_tags");
 statement!(REMOVE_HISTORY, "retention/remove_history");
 statement!(REMOVE_PROGRESS, "retention/remove_progress");
@@ -32,6 +34,7 @@ pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[
     &OPEN,
     &CLOSE,
     &EXPIRED,
+    &NOTE_REMOVED,
     &REMOVE_TAGS,
     &REMOVE_HISTORY,
     &REMOVE_PROGRESS,
@@ -63,6 +66,7 @@ fn remove(tx: &mut dyn Tx, keep_ms: i64, limit: usize) -> Result<usize> {
     let ids = rows.iter().map(|row| row.uuid(0)).collect::<Result<Vec<_>>>()?;
     tx.run(Call::one(&OPEN, vec![]))?;
     for statement in [
+        &NOTE_REMOVED,
         &REMOVE_TAGS,
         &REMOVE_HISTORY,
         &REMOVE_PROGRESS,

@@ -59,6 +59,8 @@ pub struct Task {
     pub started_at: Option<Timestamp>,
     pub updated_at: Timestamp,
     pub finished_at: Option<Timestamp>,
+    /// How many tasks repeat it.
+    pub replay_count: i64,
 }
 
 /// One transition of a task.
@@ -221,6 +223,7 @@ pub(super) fn task(row: &Row, from: usize) -> Result<Task> {
         started_at: c.maybe_time()?,
         updated_at: c.take(Row::time)?,
         finished_at: c.maybe_time()?,
+        replay_count: c.take(Row::int)?,
     })
 }
 

@@ -28,10 +28,11 @@ statement!(shared OF_TASK, "history/of_task");
 statement!(shared FAILURES, "history/failures");
 statement!(TAIL, "history/tail");
 statement!(HEAD, "history/head");
+statement!(REMOVED, "history/removed");
 
 /// All of the above.
 pub(super) static STATEMENTS: &[&crate::statement::Statement] =
-    &[&SHOW, &OF_TASK, &FAILURES, &TAIL, &HEAD];
+    &[&SHOW, &OF_TASK, &FAILURES, &TAIL, &HEAD, &REMOVED];
 
 /// A place in the log of all transitions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,6 +81,16 @@ impl Tasks {
             Ok(Position { transaction: row.int(0)?, seq: row.int(1)? })
         };
         self.store.read("head", body).await
+    }
+
+    /// The last place that retention has removed: whoever reads on from before it misses something.
+    pub async fn removed(&self) -> Result<Position> {
+        let body = |tx: &mut dyn crate::tx::Tx| {
+            let rows = tx.run(Call::one(&REMOVED, Vec::new()))?;
+            let Some(row) = rows.first() else { return Ok(Position::default()) };
+            Ok(Position { transaction: row.int(0)?, seq: row.int(1)? })
+        };
+        self.store.read("removed", body).await
     }
 
     /// All transitions after a position, each task's in their order: what is read is final, and

@@ -2,6 +2,7 @@
 
 mod bouncer;
 mod cluster;
+mod crash;
 mod facts;
 mod floor;
 mod hand;

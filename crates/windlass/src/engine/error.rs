@@ -25,6 +25,11 @@ pub enum Error {
     /// The engine takes no new work.
     #[error("this node is shutting down; go to another node, or try again soon")]
     ShuttingDown,
+    /// The log no longer goes back to this place.
+    #[error(
+        "events after this one were removed; begin anew, and read the tasks for what was missed"
+    )]
+    CursorExpired,
     /// A wait ended before the task did.
     #[error("the task did not end within the time; wait again")]
     WaitTimedOut,
@@ -42,6 +47,7 @@ impl Error {
             Error::UnknownSession(_) => "session_not_found",
             Error::SessionClosed(..) => "session_closed",
             Error::ShuttingDown => "shutting_down",
+            Error::CursorExpired => "cursor_expired",
             Error::WaitTimedOut => "wait_timed_out",
             Error::TaskEnded(..) => "task_ended",
         }

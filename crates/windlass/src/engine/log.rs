@@ -13,7 +13,7 @@ use windlass_domain::state::Event;
 use windlass_store::task::{History, Position};
 
 use super::held::Gone;
-use super::{Engine, Inner, Phase, Result};
+use super::{Engine, Error, Inner, Phase, Result};
 
 /// How many entries are read at once.
 const PAGE: i64 = 1_000;
@@ -140,7 +140,8 @@ fn entry((position, history): (Position, History)) -> Arc<Entry> {
 }
 
 impl Engine {
-    /// Follows the log: after a position, or from now on.
+    /// Follows the log: after a position, from its beginning (the default position), or from now
+    /// on. A position is refused when something behind it was removed: the reader would never know.
     pub async fn follow(&self, after: Option<Position>) -> Result<Follower> {
         let log = &self.inner.log;
         // Subscribe before the query: what comes between the two is then in both, and told once.
@@ -149,6 +150,10 @@ impl Engine {
         let counted = Counted(Arc::clone(&log.followers));
         log.needed();
         let at = match after {
+            Some(beginning) if beginning == Position::default() => beginning,
+            Some(position) if position < self.inner.tasks.removed().await? => {
+                return Err(Error::CursorExpired);
+            }
             Some(position) => position,
             None => self.inner.tasks.head().await?,
         };

@@ -24,7 +24,7 @@ pub use duty::{Duty, DutyStats, Report, Sweep};
 pub use error::{Error, Result};
 pub use log::{Entry, Follower, Lost};
 pub use notify::{Deliver, Delivery, NoticeStats, Parcel};
-pub use session::{Beat, BeatAnswer, ClaimRequest, SessionRequest};
+pub use session::{Beat, BeatAnswer, ClaimRequest, Leased, SessionRequest};
 pub use shutdown::Phase;
 pub use stream::{Assignments, StreamEvent};
 pub use wait::Waited;

@@ -61,17 +61,26 @@ pub struct Beat {
     pub progress: Option<String>,
 }
 
+/// A task under one lease: a session may hold an older lease of the same task, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leased {
+    /// Which task.
+    pub task: TaskId,
+    /// Under which lease.
+    pub lease: LeaseId,
+}
+
 /// The answer to a heartbeat.
 #[derive(Clone, Debug, Default)]
 pub struct BeatAnswer {
     /// Leases that hold on, and until when.
-    pub renewed: Vec<(TaskId, Option<Timestamp>)>,
+    pub renewed: Vec<(Leased, Option<Timestamp>)>,
     /// Tasks that were cancelled: stop working on them.
-    pub cancelled: Vec<TaskId>,
+    pub cancelled: Vec<Leased>,
     /// Tasks that are somebody else's by now, or nobody's.
-    pub lost: Vec<TaskId>,
+    pub lost: Vec<Leased>,
     /// Items that could not be stored, each with the reason; their leases stand as they were.
-    pub failed: Vec<(TaskId, Rejection)>,
+    pub failed: Vec<(Leased, Rejection)>,
     /// What the session holds and did not name.
     pub unnamed: Vec<Assignment>,
 }
@@ -281,7 +290,8 @@ impl Engine {
     }
 
     async fn beat(&self, holder: &str, lease_ms: Option<i64>, beats: Vec<Beat>) -> BeatAnswer {
-        let ids: Vec<TaskId> = beats.iter().map(|beat| beat.task).collect();
+        let named = |beat: &Beat| Leased { task: beat.task, lease: beat.lease };
+        let leases: Vec<Leased> = beats.iter().map(named).collect();
         let items = beats.into_iter().map(|beat| task::Beat {
             task: beat.task,
             lease: beat.lease,
@@ -293,16 +303,16 @@ impl Engine {
         });
         let outcomes = self.inner.tasks.heartbeat(items.collect()).await;
         let mut answer = BeatAnswer::default();
-        for (id, outcome) in ids.into_iter().zip(outcomes) {
+        for (lease, outcome) in leases.into_iter().zip(outcomes) {
             match outcome {
-                Ok(beaten) => answer.renewed.push((id, beaten.lease_expires_at)),
+                Ok(beaten) => answer.renewed.push((lease, beaten.lease_expires_at)),
                 Err(Rejection::Refused(Refusal::LeaseLost { state: State::Cancelled })) => {
-                    answer.cancelled.push(id);
+                    answer.cancelled.push(lease);
                 }
                 Err(Rejection::Refused(Refusal::LeaseLost { .. } | Refusal::UnknownTask)) => {
-                    answer.lost.push(id);
+                    answer.lost.push(lease);
                 }
-                Err(rejection) => answer.failed.push((id, rejection)),
+                Err(rejection) => answer.failed.push((lease, rejection)),
             }
         }
         answer

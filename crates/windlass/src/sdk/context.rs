@@ -3,10 +3,10 @@
 //! Invariant: once the task is parked, lost or cancelled, no call of its context returns: the
 //! handler stops where it is, and its worker drops it.
 
-use super::host::{CallError, Host, HostBeat};
+use super::host::{CallError, Host, HostBeat, PastStep, Work};
 use super::{Failure, Result};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,15 +17,14 @@ use windlass_domain::id::{LeaseId, SessionId, StepId, TaskId};
 use windlass_domain::step::{StepKey, StepState};
 use windlass_domain::time::Timestamp;
 use windlass_domain::validate;
-use windlass_store::step::Step;
-use windlass_store::task::{Assignment, Holder};
+use windlass_store::task::Holder;
 
 /// How long a context waits before it repeats a call that got no answer.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// What a handler may know of its task.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[allow(missing_docs)] // Named like the fields of a task.
 pub struct TaskInfo {
     pub id: TaskId,
@@ -58,7 +57,7 @@ pub(crate) struct Start {
     pub host: Arc<dyn Host>,
     pub session: SessionId,
     pub lease_ms: Option<i64>,
-    pub assignment: Assignment,
+    pub work: Work,
     pub strict: bool,
     pub cancelled: watch::Receiver<bool>,
     pub ended: mpsc::Sender<Ended>,
@@ -101,42 +100,26 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Ctx {
     /// The context of one attempt. Reads the rest of a long past.
     pub(crate) async fn begin(start: Start) -> Result<Ctx, CallError> {
-        let Start { host, session, lease_ms, assignment, strict, cancelled, ended } = start;
-        let Assignment { task, lease_id, attempt, mut steps, mut steps_complete, .. } = assignment;
+        let Start { host, session, lease_ms, work, strict, cancelled, ended } = start;
+        let Work { task, lease, checkpoint, mut steps, mut steps_complete, .. } = work;
         while !steps_complete {
             let after = steps.last().map_or(0, |step| step.seq);
             let more = host.steps(task.id, after).await?;
             steps_complete = more.is_empty();
             steps.extend(more);
         }
-        let past = |step: Step| {
+        let past = |step: PastStep| {
             let result = step.result.unwrap_or_default();
             (step.id, Past { name: step.name, status: step.status, result, visited: false })
-        };
-        let info = TaskInfo {
-            id: task.id,
-            name: task.name,
-            queue: task.queue,
-            attempt,
-            retry_count: task.retry_count,
-            max_retries: task.max_retries,
-            tags: task.tags,
-            agent: task.agent,
-            venture: task.venture,
-            parent_id: task.parent_id,
-            replay_of: task.replay_of,
-            correlation_id: task.correlation_id,
-            deadline_at: task.deadline_at,
-            created_at: task.created_at,
         };
         Ok(Ctx {
             inner: Arc::new(Inner {
                 host,
                 session,
-                lease: lease_id,
+                lease,
                 lease_ms,
-                task: info,
-                checkpoint: task.checkpoint,
+                task,
+                checkpoint,
                 strict,
                 past: Mutex::new(steps.into_iter().map(past).collect()),
                 occurrences: Mutex::default(),

@@ -1,13 +1,16 @@
 //! Where a handler's calls go: an engine in this process, or a server.
 
+use super::TaskInfo;
 use crate::engine::Phase;
+use serde::Deserialize;
+use serde_json::Value as Json;
 use std::pin::Pin;
 use std::time::Duration;
 use windlass_domain::id::{ClaimId, LeaseId, SessionId, StepId, TaskId};
 use windlass_domain::request::SubmitRequest;
-use windlass_store::step::Step;
+use windlass_domain::step::StepState;
 use windlass_store::task::{
-    Assignment, BeginStep, Begun, Finish, Park, Parked, RecordStep, Recorded, StepEnd,
+    Assignment, BeginStep, Finish, Park, Parked, RecordStep, Recorded, StepEnd,
 };
 
 /// A call under way.
@@ -22,6 +25,40 @@ pub(crate) struct CallError {
     pub detail: String,
     /// Whether the same call may succeed a little later.
     pub is_temporary: bool,
+}
+
+/// A task in a worker's hands, as a context needs it.
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    pub task: TaskInfo,
+    pub lease: LeaseId,
+    pub payload: Json,
+    pub checkpoint: Option<Json>,
+    pub steps: Vec<PastStep>,
+    pub steps_complete: bool,
+    /// As the engine gave it; for workers in process that want no context.
+    pub assignment: Option<Box<Assignment>>,
+}
+
+/// A step of an earlier attempt, as a context needs it.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct PastStep {
+    pub id: StepId,
+    pub seq: i64,
+    pub name: String,
+    pub status: StepState,
+    pub result: Option<Json>,
+}
+
+/// The answer to a begun step.
+#[derive(Clone, Debug)]
+pub(crate) enum Begun {
+    /// It may run.
+    New(StepId),
+    /// It has run.
+    Done(Json),
+    /// A person decided that it has failed.
+    Rejected(String),
 }
 
 /// A worker that takes part.
@@ -70,7 +107,7 @@ pub(crate) trait Host: Send + Sync + 'static {
         claim: ClaimId,
         max: usize,
         wait: Duration,
-    ) -> Pending<'_, Vec<Assignment>>;
+    ) -> Pending<'_, Vec<Work>>;
     fn beat(&self, session: SessionId, beats: Vec<HostBeat>) -> Pending<'_, Gone>;
     /// One holder tells how far it is; concurrent calls share a transaction.
     fn tell(&self, lease_ms: Option<i64>, beat: HostBeat, actor: String) -> Pending<'_, Gone>;
@@ -83,7 +120,7 @@ pub(crate) trait Host: Send + Sync + 'static {
     fn ask(&self, question: Question) -> Pending<'_, bool>;
     fn submit(&self, request: SubmitRequest) -> Pending<'_, TaskId>;
     /// The steps of a task after a place in their list.
-    fn steps(&self, task: TaskId, after: i64) -> Pending<'_, Vec<Step>>;
+    fn steps(&self, task: TaskId, after: i64) -> Pending<'_, Vec<PastStep>>;
     /// Resolves when no new work may begin.
     fn draining(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
     /// Resolves when running work is given up.

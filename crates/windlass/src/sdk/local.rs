@@ -1,7 +1,8 @@
 //! Handlers in this process: their calls go straight to the engine.
 
-use super::host::{CallError, Gone, Host, HostBeat, Pending, Question};
-use crate::engine::{ApprovalRequest, Beat, ClaimRequest, Engine, Error, Phase};
+use super::TaskInfo;
+use super::host::{Begun, CallError, Gone, Host, HostBeat, PastStep, Pending, Question, Work};
+use crate::engine::{ApprovalRequest, Beat, ClaimRequest, Engine, Error, Leased, Phase};
 use std::pin::Pin;
 use std::time::Duration;
 use uuid::Uuid;
@@ -9,13 +10,13 @@ use windlass_domain::approval::QuestionRequest;
 use windlass_domain::id::{ChangeId, ClaimId, LeaseId, SessionId, StepId, TaskId};
 use windlass_domain::refusal::Refusal;
 use windlass_domain::request::SubmitRequest;
+use windlass_domain::step::StepState;
 use windlass_domain::validate;
 use windlass_store::error::{Error as StoreError, Rejection};
 use windlass_store::group::Outcome;
 use windlass_store::step::Step;
 use windlass_store::task::{
-    self, Assignment, BeginStep, Begun, Finish, Park, Parked, RecordStep, Recorded, STEPS_LIMIT,
-    StepEnd,
+    self, Assignment, BeginStep, Finish, Park, Parked, RecordStep, Recorded, STEPS_LIMIT, StepEnd,
 };
 
 impl From<Error> for CallError {
@@ -52,6 +53,39 @@ fn single<T>(outcomes: Vec<Outcome<T>>) -> Result<T, CallError> {
     Ok(outcomes.into_iter().next().ok_or_else(none)??)
 }
 
+fn past(step: Step) -> PastStep {
+    let Step { id, seq, name, status, result, .. } = step;
+    PastStep { id, seq, name, status, result }
+}
+
+fn work(assignment: Assignment) -> Work {
+    let task = &assignment.task;
+    Work {
+        task: TaskInfo {
+            id: task.id,
+            name: task.name.clone(),
+            queue: task.queue.clone(),
+            attempt: assignment.attempt,
+            retry_count: task.retry_count,
+            max_retries: task.max_retries,
+            tags: task.tags.clone(),
+            agent: task.agent.clone(),
+            venture: task.venture.clone(),
+            parent_id: task.parent_id,
+            replay_of: task.replay_of,
+            correlation_id: task.correlation_id.clone(),
+            deadline_at: task.deadline_at,
+            created_at: task.created_at,
+        },
+        lease: assignment.lease_id,
+        payload: task.payload.clone(),
+        checkpoint: task.checkpoint.clone(),
+        steps: assignment.steps.iter().cloned().map(past).collect(),
+        steps_complete: assignment.steps_complete,
+        assignment: Some(Box::new(assignment)),
+    }
+}
+
 impl Host for Engine {
     fn close(&self, session: SessionId) -> Pending<'_, ()> {
         Box::pin(async move { Ok(self.close_session(session).await?) })
@@ -63,23 +97,22 @@ impl Host for Engine {
         claim: ClaimId,
         max: usize,
         wait: Duration,
-    ) -> Pending<'_, Vec<Assignment>> {
+    ) -> Pending<'_, Vec<Work>> {
         let request = ClaimRequest { max, wait, start: true, claim, tasks: Vec::new() };
-        Box::pin(async move { Ok(Engine::claim(self, session, request).await?) })
+        Box::pin(async move {
+            let claimed = Engine::claim(self, session, request).await?;
+            Ok(claimed.into_iter().map(work).collect())
+        })
     }
 
     fn beat(&self, session: SessionId, beats: Vec<HostBeat>) -> Pending<'_, Gone> {
         Box::pin(async move {
-            let leases: Vec<(TaskId, LeaseId)> = beats.iter().map(|b| (b.task, b.lease)).collect();
             let beats = beats.into_iter().map(|b| {
                 let HostBeat { task, lease, checkpoint, progress } = b;
                 Beat { task, lease, checkpoint, progress }
             });
             let answer = self.heartbeat(session, beats.collect()).await?;
-            let of = |tasks: Vec<TaskId>| {
-                let held = leases.iter().filter(|(task, _)| tasks.contains(task));
-                held.map(|(_, lease)| *lease).collect()
-            };
+            let of = |gone: Vec<Leased>| gone.into_iter().map(|leased| leased.lease).collect();
             Ok(Gone { cancelled: of(answer.cancelled), lost: of(answer.lost) })
         })
     }
@@ -108,7 +141,18 @@ impl Host for Engine {
     }
 
     fn begin(&self, item: BeginStep) -> Pending<'_, Begun> {
-        Box::pin(async move { Ok(self.begin_step(item).await?) })
+        Box::pin(async move {
+            Ok(match self.begin_step(item).await? {
+                task::Begun::New(id) => Begun::New(id),
+                task::Begun::Ended(step) if step.status == StepState::Done => {
+                    Begun::Done(step.result.unwrap_or_default())
+                }
+                task::Begun::Ended(step) => Begun::Rejected(format!(
+                    "{} decided that step `{}` has failed",
+                    step.actor, step.name
+                )),
+            })
+        })
     }
 
     fn end(&self, id: StepId, lease: LeaseId, actor: String, end: StepEnd) -> Pending<'_, ()> {
@@ -149,10 +193,10 @@ impl Host for Engine {
         })
     }
 
-    fn steps(&self, task: TaskId, after: i64) -> Pending<'_, Vec<Step>> {
+    fn steps(&self, task: TaskId, after: i64) -> Pending<'_, Vec<PastStep>> {
         Box::pin(async move {
             let listed = Engine::steps(self).list(task, after, STEPS_LIMIT).await;
-            Ok(listed.map_err(Error::from)?)
+            Ok(listed.map_err(Error::from)?.into_iter().map(past).collect())
         })
     }
 

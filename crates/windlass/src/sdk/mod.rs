@@ -52,4 +52,6 @@ pub use step::{Retry, StepCall};
 pub use wait::SignalWait;
 
 pub(crate) use context::{Ended, Start};
-pub(crate) use host::{Host, HostBeat, Registered};
+#[cfg(feature = "remote")]
+pub(crate) use host::{Begun, CallError, Gone, PastStep, Pending, Question};
+pub(crate) use host::{Host, HostBeat, Registered, Work};

@@ -1,6 +1,7 @@
 //! One step of a handler.
 
 use super::context::{Ctx, refused};
+use super::host::Begun;
 use super::{Failure, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -11,8 +12,7 @@ use std::time::Duration;
 use windlass_domain::retry::{Backoff, Class, classify, code};
 use windlass_domain::step::{CheckedStep, Effect, StepInput, StepState, check};
 use windlass_domain::validate;
-use windlass_store::step::Step;
-use windlass_store::task::{BeginStep, Begun, RecordStep, StepEnd};
+use windlass_store::task::{BeginStep, RecordStep, StepEnd};
 
 /// How often a step is tried again within its attempt, and how soon.
 #[derive(Clone, Debug, PartialEq)]
@@ -210,7 +210,8 @@ impl Call<'_> {
             let begun = self.ctx.call(|| self.ctx.inner.host.begin(item.clone())).await?;
             let id = match begun {
                 Begun::New(id) => id,
-                Begun::Ended(ended) => return ended_before(&name, *ended),
+                Begun::Done(result) => return read(&name, result),
+                Begun::Rejected(detail) => return Err(Failure::new(code::STEP_REJECTED, detail)),
             };
             let failure = match self.one_try(&work).await {
                 Ok(value) => {
@@ -281,14 +282,6 @@ impl Call<'_> {
         tokio::time::sleep(pause).await;
         Ok(())
     }
-}
-
-fn ended_before<T: DeserializeOwned>(name: &str, step: Step) -> Result<T> {
-    if step.status == StepState::Done {
-        return read(name, step.result.unwrap_or_default());
-    }
-    let message = format!("{} decided that step `{name}` has failed", step.actor);
-    Err(Failure::new(code::STEP_REJECTED, message))
 }
 
 fn read<T: DeserializeOwned>(name: &str, result: Json) -> Result<T> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use windlass::domain::id::{LeaseId, SessionId};
 use windlass::domain::state::State;
-use windlass::engine::{Beat, ClaimRequest, Error, SessionRequest, StreamEvent};
+use windlass::engine::{Beat, ClaimRequest, Error, Leased, SessionRequest, StreamEvent};
 use windlass::store::session::Routes;
 use windlass::store::statement::Dialect;
 
@@ -38,21 +38,23 @@ async fn a_heartbeat_tells_what_is_renewed_cancelled_lost_and_unnamed(dialect: D
     }
     let held = engine.claim(session, claim(4, Duration::ZERO)).await.unwrap();
     engine.cancel(held[1].task.id, "tester", None).await.unwrap();
+    let stranger = LeaseId(Uuid::new_v4());
     let answer = engine
         .heartbeat(
             session,
             vec![
                 beat(held[0].task.id, held[0].lease_id),
                 beat(held[1].task.id, held[1].lease_id),
-                beat(held[2].task.id, LeaseId(Uuid::new_v4())),
+                beat(held[2].task.id, stranger),
             ],
         )
         .await
         .unwrap();
-    assert_eq!(answer.renewed.iter().map(|r| r.0).collect::<Vec<_>>(), [held[0].task.id]);
+    let leased = |n: usize| Leased { task: held[n].task.id, lease: held[n].lease_id };
+    assert_eq!(answer.renewed.iter().map(|r| r.0).collect::<Vec<_>>(), [leased(0)]);
     assert!(answer.renewed[0].1 >= held[0].lease_expires_at);
-    assert_eq!(answer.cancelled, [held[1].task.id]);
-    assert_eq!(answer.lost, [held[2].task.id]);
+    assert_eq!(answer.cancelled, [leased(1)]);
+    assert_eq!(answer.lost, [Leased { task: held[2].task.id, lease: stranger }]);
     let unnamed: Vec<_> = answer.unnamed.iter().map(|a| a.lease_id).collect();
     assert_eq!(unnamed, [held[2].lease_id, held[3].lease_id]);
 }

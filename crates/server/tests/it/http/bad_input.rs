@@ -222,7 +222,7 @@ async fn calls_out_of_order_are_refused_and_change_nothing(server: Server) {
     let path = format!("/v1/sessions/{session}/heartbeat");
     let beat = json!({ "leases": [{ "task_id": id, "lease_id": lease }] });
     let answer = server.post(&path, beat).await.expect(200);
-    assert_eq!(answer["lost"], json!([id]));
+    assert_eq!(answer["lost"], json!([{ "task_id": id, "lease_id": lease }]));
 }
 
 async fn an_unknown_queue_is_no_error(server: Server) {

@@ -1,10 +1,21 @@
 //! The log of all transitions as server-sent events.
 
-use super::server::{Server, text};
+use super::server::{Place, Server, text};
 use super::sse::{Event, Events};
 use reqwest::Method;
 use serde_json::json;
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use uuid::Uuid;
+use windlass::domain::id::TaskId;
+use windlass::domain::profile::Kind;
+use windlass::domain::request::SubmitRequest;
+use windlass::domain::validate;
+use windlass::store as kept;
+use windlass::store::clock::Clock;
+use windlass::store::store::Store;
+use windlass::store::task::{Position, Tasks};
 
 super::facts!(
     every_transition_is_told_in_order_with_an_id,
@@ -13,6 +24,7 @@ super::facts!(
     the_log_can_be_read_from_the_beginning,
     resuming_again_and_again_under_load_loses_and_repeats_nothing,
     a_place_that_is_none_is_refused,
+    a_place_before_what_was_removed_is_told_so,
 );
 
 async fn finished(server: &Server, session: &str) -> String {
@@ -136,5 +148,63 @@ async fn a_place_that_is_none_is_refused(server: Server) {
         let reply = server.get(&format!("/v1/events?{query}")).await;
         let problem = reply.refused(422, "validation_failed");
         assert_eq!(problem["errors"][0]["pointer"], pointer);
+    }
+}
+
+/// A database whose retention has removed an old inference; the ids of the event before its last
+/// one, and of its last one.
+async fn with_a_hole(place: &Place) -> [String; 2] {
+    const OLD: i64 = 1_400_000_000_000;
+    const WEEK: i64 = 7 * 24 * 60 * 60 * 1_000;
+    let ms = Arc::new(AtomicI64::new(OLD));
+    let clock = Clock::Fixed(Arc::clone(&ms));
+    let store = match place {
+        Place::Sqlite(folder) => {
+            let options = kept::sqlite::Options { clock, ..kept::sqlite::Options::default() };
+            Store::new(kept::sqlite::open(folder.path().join("w.db"), options).unwrap())
+        }
+        _ => {
+            let options = kept::postgres::Options { clock, ..kept::postgres::Options::default() };
+            Store::new(kept::postgres::open(&place.url(), options).unwrap())
+        }
+    };
+    let tasks = Tasks::new(store.clone());
+    let new = |kind: Kind| {
+        let pool = (kind == Kind::Inference).then(|| "fast".to_owned());
+        let request = SubmitRequest {
+            kind: Some(kind),
+            queue: Some("q".into()),
+            pool,
+            ..SubmitRequest::default()
+        };
+        validate::new_task(&request, TaskId(Uuid::now_v7()), "", "tester").unwrap()
+    };
+    let submitted = tasks.submit(vec![new(Kind::Inference)]).await.pop().unwrap().unwrap();
+    tasks.cancel(submitted.id, "tester", None).await.unwrap();
+    tasks.submit(vec![new(Kind::Job)]).await.pop().unwrap().unwrap();
+    let mut log = Vec::new();
+    while log.len() < 3 {
+        log = tasks.tail(Position::default(), 10).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    ms.fetch_add(WEEK, Ordering::SeqCst);
+    assert_eq!(tasks.remove_expired(10).await.unwrap(), 1);
+    store.close();
+    [0, 1].map(|at: usize| format!("{}-{}", log[at].0.transaction, log[at].0.seq))
+}
+
+async fn a_place_before_what_was_removed_is_told_so(server: Server) {
+    let place = server.place.clone();
+    drop(server);
+    let [before, last] = with_a_hole(&place).await;
+    let server = Server::start(place, &[]).await;
+    let reply = server.get(&format!("/v1/events?after={before}")).await;
+    reply.refused(410, "cursor_expired");
+    let request = server.request(Method::GET, "/v1/events").header("Last-Event-ID", &before);
+    server.send(request).await.refused(410, "cursor_expired");
+    // Who saw the last one missed nothing, and who begins anew sees what there is.
+    for after in [&last, "beginning"] {
+        let mut events = server.events(&format!("/v1/events?after={after}")).await;
+        assert_eq!(events.expect("submit").await.data["to_status"], "pending");
     }
 }

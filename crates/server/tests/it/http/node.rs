@@ -101,3 +101,23 @@ async fn nodes_know_each_other_and_a_stopped_one_is_gone() {
     assert!(stopped.success());
     eventually("the stopped node is gone", || async { count().await == 1 }).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_are_listed_in_pages_oldest_first() {
+    let (a, b) = two().await;
+    let mut seen = Vec::new();
+    let mut path = "/v1/nodes?limit=1".to_owned();
+    loop {
+        let page = b.get(&path).await.expect(200);
+        seen.extend(page["items"].as_array().unwrap().iter().map(|node| node["id"].clone()));
+        let Some(next) = page["next_cursor"].as_str() else { break };
+        path = format!("/v1/nodes?limit=1&cursor={next}");
+    }
+    let mut nodes = Vec::new();
+    for server in [&a, &b] {
+        nodes.push(server.get("/v1/version").await.expect(200)["node"].clone());
+    }
+    assert_eq!(seen, nodes);
+    b.get("/v1/nodes?cursor=x").await.refused(400, "invalid_cursor");
+    b.get("/v1/nodes?limit=0").await.refused(422, "validation_failed");
+}

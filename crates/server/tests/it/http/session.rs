@@ -17,6 +17,7 @@ super::facts!(
     a_claim_takes_only_the_sessions_kinds_and_queues,
     a_claim_by_ids_takes_those_and_no_others,
     a_heartbeat_tells_what_is_renewed_cancelled_lost_and_unnamed,
+    two_leases_of_one_task_are_told_apart,
     a_heartbeat_renews_only_what_it_names,
     a_finish_of_many_gives_each_its_outcome_in_order,
     closing_gives_back_what_the_session_held,
@@ -186,13 +187,30 @@ async fn a_heartbeat_tells_what_is_renewed_cancelled_lost_and_unnamed(server: Se
     ]);
     let path = format!("/v1/sessions/{session}/heartbeat");
     let answer = server.post(&path, json!({ "leases": leases })).await.expect(200);
-    assert_eq!(column(&answer["renewed"], "task_id"), [held[0].0.clone()]);
-    assert!(answer["renewed"][0]["lease_expires_at"].is_string());
-    assert_eq!(answer["cancelled"], json!([held[1].0]));
-    assert_eq!(answer["lost"], json!([held[2].0, unknown]));
+    let renewed = answer["renewed"].as_array().unwrap();
+    assert_eq!(renewed.len(), 1);
+    assert!(renewed[0]["lease_expires_at"].is_string());
+    assert_eq!(renewed[0]["task_id"], held[0].0.as_str());
+    assert_eq!(renewed[0]["lease_id"], held[0].1.as_str());
+    assert_eq!(answer["cancelled"], json!([lease(&held[1])]));
+    assert_eq!(answer["lost"], json!([lease(&held[2]), leases[3]]));
     assert_eq!(answer["unnamed"][0]["task"]["id"], held[3].0.as_str());
     assert_eq!(answer["unnamed"][0]["lease_id"], held[3].1.as_str());
     assert_eq!(answer["unnamed"].as_array().unwrap().len(), 1);
+}
+
+async fn two_leases_of_one_task_are_told_apart(server: Server) {
+    let session = server.worker("q", 2).await;
+    let id = server.submit("q").await;
+    let (_, older) = server.claim(&session).await;
+    let path = format!("/v1/tasks/{id}/release");
+    server.post(&path, json!({ "lease_id": older })).await.expect(200);
+    let (_, newer) = server.claim(&session).await;
+    let leases = [&older, &newer].map(|lease| json!({ "task_id": id, "lease_id": lease }));
+    let path = format!("/v1/sessions/{session}/heartbeat");
+    let answer = server.post(&path, json!({ "leases": leases })).await.expect(200);
+    assert_eq!(column(&answer["renewed"], "lease_id"), [newer]);
+    assert_eq!(answer["lost"], json!([leases[0]]));
 }
 
 async fn a_heartbeat_renews_only_what_it_names(server: Server) {

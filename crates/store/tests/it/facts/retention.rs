@@ -54,6 +54,10 @@ async fn a_finished_inference_is_removed_with_all_its_traces_after_seven_days(di
     }
     let approvals = format!("SELECT count(*) FROM approval WHERE id = '{asked}'");
     assert_eq!(world.by_hand(&approvals).unwrap(), "0");
+    // Three of its transitions stood in the log, and the last of them is the last place removed.
+    let removed = world.tasks.removed().await.unwrap();
+    let kept = world.tasks.history(late.task.id, 0, 1).await.unwrap()[0].seq;
+    assert!(removed.seq > 0 && removed.seq != kept, "{removed:?}");
     // The gate is closed again, and the audit knows how many they were.
     let audit = "SELECT event, detail ->> 'tasks' FROM audit WHERE event = 'retention'";
     assert_eq!(world.by_hand(audit).unwrap(), "retention|1");

@@ -4,10 +4,12 @@ use crate::world::*;
 use uuid::Uuid;
 use windlass_domain::id::TaskId;
 use windlass_domain::state::State;
+use windlass_domain::task::NewTask;
 use windlass_store::error::Rejection;
 use windlass_store::statement::Dialect;
 
 conformance!(
+    a_task_that_ended_shows_how_often_it_is_repeated,
     a_submitted_task_is_shown_as_it_was_sent,
     the_same_id_twice_is_one_task,
     the_same_key_twice_is_one_task,
@@ -180,4 +182,17 @@ async fn the_history_names_each_submitter_in_a_merged_batch(dialect: Dialect) {
         assert_eq!(history[0].actor, format!("caller-{i}"));
         assert_eq!((history[0].from_status, history[0].to_status), (None, State::Pending));
     }
+}
+
+async fn a_task_that_ended_shows_how_often_it_is_repeated(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let held = world.running(job()).await;
+    let first = held.task.id;
+    world.finish(&held, complete()).await.unwrap();
+    for count in 1..=2 {
+        world.submit(NewTask { replay_of: Some(first), ..job() }).await;
+        assert_eq!(world.show(first).await.replay_count, count);
+    }
+    let view = format!("SELECT replay_count FROM task WHERE id = '{first}'");
+    assert_eq!(world.by_hand(&view).unwrap(), "2");
 }

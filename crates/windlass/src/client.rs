@@ -8,12 +8,12 @@
 pub mod problem;
 pub mod stream;
 
-use crate::config::{Config, Secret};
 use problem::Problem;
 use reqwest::Method;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use serde_json::Value;
 use std::time::Duration;
+use windlass_domain::show;
 
 /// The longest answer that is read.
 const MAX_ANSWER_BYTES: usize = 256 * 1024 * 1024;
@@ -190,17 +190,18 @@ impl Answer {
 pub struct Client {
     http: reqwest::Client,
     server: String,
-    key: Option<Secret>,
+    key: Option<HeaderValue>,
 }
 
 impl Client {
-    /// A client of the configured server. Nothing is asked yet.
-    pub fn new(config: &Config) -> Result<Client, Error> {
-        Client::to(&config.server, config.key.clone())
-    }
-
-    /// A client of a server.
-    pub fn to(server: &str, key: Option<Secret>) -> Result<Client, Error> {
+    /// A client of a server, with the key it asks for. Nothing is asked yet.
+    pub fn new(server: &str, key: Option<&str>) -> Result<Client, Error> {
+        let key = key.map(|key| HeaderValue::from_str(&format!("Bearer {key}"))).transpose();
+        let mut key = key.map_err(|_| Error::Unexpected {
+            server: server.to_owned(),
+            cause: "the key has characters that no key has".into(),
+        })?;
+        key.iter_mut().for_each(|key| key.set_sensitive(true));
         // Somebody else in this process may have chosen the same provider before.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
@@ -216,7 +217,7 @@ impl Client {
             cause: cause(&error),
             is_connect: true,
         })?;
-        Ok(Client { http, server: server.to_owned(), key })
+        Ok(Client { http, server: server.trim_end_matches('/').to_owned(), key })
     }
 
     /// The server's URL.
@@ -260,11 +261,8 @@ impl Client {
         if let Some(body) = &call.body {
             request = request.json(body);
         }
-        if let Some(key) = &self.key
-            && let Ok(mut value) = HeaderValue::from_str(&format!("Bearer {}", key.reveal()))
-        {
-            value.set_sensitive(true);
-            request = request.header(AUTHORIZATION, value);
+        if let Some(key) = &self.key {
+            request = request.header(AUTHORIZATION, key.clone());
         }
         request
     }
@@ -281,7 +279,7 @@ impl Client {
         }
         if status.is_redirection() {
             let target = headers.get(LOCATION).and_then(|value| value.to_str().ok());
-            let target = crate::print::safe(target.unwrap_or("elsewhere")).into_owned();
+            let target = show::text(target.unwrap_or("elsewhere"));
             return Err(self.unexpected(format!("it redirects to {target}; name that server")));
         }
         let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
@@ -311,7 +309,7 @@ impl Client {
             }),
             None => {
                 let text = String::from_utf8_lossy(&bytes);
-                let text = crate::print::cut(&crate::print::safe(text.trim()), 200);
+                let text: String = show::text(text.trim()).chars().take(200).collect();
                 Err(self.unexpected(format!("it answered {status}: {text}")))
             }
         }
@@ -337,7 +335,7 @@ fn cause(error: &reqwest::Error) -> String {
     while let Some(next) = last.source() {
         last = next;
     }
-    crate::print::safe(&last.to_string()).into_owned()
+    show::text(&last.to_string())
 }
 
 fn is_loopback(server: &str) -> bool {
