@@ -123,10 +123,10 @@ pub(crate) fn create(
     if let Some(known) = look_up_in(tx, &new)? {
         return Ok(known.map(|known| (Replayed::Existing(known.id), None)));
     }
-    if let Consent::UpTo { threshold, is_required } = consent {
-        if needs_approval(count(tx, replay.origin)?, threshold, is_required) {
-            return Ok(Ok((Replayed::NeedsApproval(planned), None)));
-        }
+    if let Consent::UpTo { threshold, is_required } = consent
+        && needs_approval(count(tx, replay.origin)?, threshold, is_required)
+    {
+        return Ok(Ok((Replayed::NeedsApproval(planned), None)));
     }
     let (call, _) = insert(tx, &[&new]);
     tx.run(call)?;
