@@ -3,6 +3,7 @@
 //! Invariant: no I/O, no clock, no randomness, no async. Time and chance are arguments.
 
 pub mod address;
+pub mod agent;
 pub mod approval;
 pub mod command;
 pub mod decide;

@@ -103,6 +103,20 @@ pub struct Backoff {
     pub retryable: Vec<String>,
     /// Codes not to retry, beside the built-in ones; wins over `retryable`.
     pub non_retryable: Vec<String>,
+    /// Where the task ends when its retries are used up; as its kind has it unless it is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_exhausted: Option<OnExhausted>,
+}
+
+/// Where a task ends whose retries are used up by failures. (A job whose worker fell silent once
+/// too often is poisoned in any case: nobody can say what it did.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnExhausted {
+    /// A person must look.
+    Poisoned,
+    /// It just failed.
+    Failed,
 }
 
 impl Default for Backoff {
@@ -114,6 +128,7 @@ impl Default for Backoff {
             jitter: true,
             retryable: vec![],
             non_retryable: vec![],
+            on_exhausted: None,
         }
     }
 }

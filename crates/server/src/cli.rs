@@ -3,6 +3,7 @@
 //! Invariant: answers go to standard output, everything else to standard error; with `--json` both
 //! are JSON. The exit codes are those of [`EXIT_CODES`], and `docs/cli.md` is compared with it.
 
+mod agent;
 mod alert;
 mod approval;
 mod argument;
@@ -87,6 +88,8 @@ enum Command {
     Session(inform::SessionArguments),
     /// Look after tasks that ended poisoned or stuck.
     Poison(poison::Arguments),
+    /// Say how the tasks of an agent are retried.
+    Agent(agent::Arguments),
     /// See what somebody should know, and say that you have seen it.
     Alert(alert::Arguments),
     /// See what webhooks were told.
@@ -246,6 +249,7 @@ async fn dispatch(command: Command, context: &Context) -> Result<u8, Failure> {
         Command::Signal(arguments) => signal::run(arguments, context).await,
         Command::Session(arguments) => inform::sessions(arguments, context).await,
         Command::Poison(arguments) => poison::run(arguments, context).await,
+        Command::Agent(arguments) => agent::run(arguments, context).await,
         Command::Alert(arguments) => alert::run(arguments, context).await,
         Command::Notice(arguments) => alert::notices(arguments, context).await,
         Command::Events(arguments) => events::run(arguments, context).await,

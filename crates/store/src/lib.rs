@@ -7,6 +7,7 @@
 //! error means committed and synced.
 //! Absent: no rules. They are in `windlass-domain`; here they are asked, stored and enforced.
 
+pub mod agent;
 pub mod alert;
 pub mod approval;
 pub mod audit;
@@ -34,6 +35,7 @@ mod wait;
 #[doc(hidden)]
 pub fn statements() -> Vec<&'static statement::Statement> {
     let rest = [
+        agent::STATEMENTS,
         alert::STATEMENTS,
         audit::STATEMENTS,
         migration::STATEMENTS,

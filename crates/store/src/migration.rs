@@ -49,6 +49,7 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(6, "approval", "0006_approval"),
     migration!(7, "eager", "0007_eager"),
     migration!(8, "log_removed", "0008_log_removed"),
+    migration!(9, "agent", "0009_agent"),
 ];
 
 impl Migration {

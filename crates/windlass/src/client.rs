@@ -147,6 +147,11 @@ impl Call {
         Call { body: Some(body), ..Call::new(Method::POST, path.into()) }
     }
 
+    /// Writes anew.
+    pub fn put(path: impl Into<String>, body: Value) -> Call {
+        Call { body: Some(body), ..Call::new(Method::PUT, path.into()) }
+    }
+
     /// Removes.
     pub fn delete(path: impl Into<String>) -> Call {
         Call::new(Method::DELETE, path.into())

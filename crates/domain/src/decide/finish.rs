@@ -5,7 +5,7 @@ use crate::failure::TaskError;
 use crate::id::LeaseId;
 use crate::profile::MAX_RELEASES;
 use crate::refusal::Refusal;
-use crate::retry::{self, Backoff, Class};
+use crate::retry::{self, Backoff, Class, OnExhausted};
 use crate::snapshot::Snapshot;
 use crate::state::{Event, State};
 use crate::time::Timestamp;
@@ -46,7 +46,16 @@ pub(super) fn fail(
             let delay_ms = delay(task.backoff.as_ref().unwrap_or(&default));
             try_again(task, Event::Fail, error, now.plus_ms(delay_ms), now)
         }
-        Class::Retry => end(task, Event::Fail, exhausted(task), error, now),
+        Class::Retry => end(task, Event::Fail, exhausted_by_failures(task), error, now),
+    }
+}
+
+/// Where a task ends whose last retry failed: its policy decides, then its profile.
+fn exhausted_by_failures(task: &Snapshot) -> State {
+    match task.backoff.as_ref().and_then(|backoff| backoff.on_exhausted) {
+        Some(OnExhausted::Poisoned) => State::Poisoned,
+        Some(OnExhausted::Failed) => State::Failed,
+        None => exhausted(task),
     }
 }
 

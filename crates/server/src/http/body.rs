@@ -66,13 +66,16 @@ pub struct BackoffBody {
     retryable: Vec<String>,
     /// Codes that are not retried; these win.
     non_retryable: Vec<String>,
+    /// Where the task ends when its retries are used up: `poisoned` or `failed`.
+    on_exhausted: Option<String>,
 }
 
 impl Default for BackoffBody {
     fn default() -> BackoffBody {
-        let Backoff { base_ms, max_ms, multiplier, jitter, retryable, non_retryable } =
+        let Backoff { base_ms, max_ms, multiplier, jitter, retryable, non_retryable, .. } =
             Backoff::default();
-        BackoffBody { base_ms, max_ms, multiplier, jitter, retryable, non_retryable }
+        let on_exhausted = None;
+        BackoffBody { base_ms, max_ms, multiplier, jitter, retryable, non_retryable, on_exhausted }
     }
 }
 

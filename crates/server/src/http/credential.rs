@@ -29,6 +29,7 @@ pub const OPERATORS_ONLY: &[(&str, &str)] = &[
     ("POST", "/v1/approvals/{id}/deny"),
     ("POST", "/v1/approvals/{id}/tokens"),
     ("GET", "/v1/audit"),
+    ("PUT", "/v1/agents/{name}"),
     ("POST", "/v1/poison/{id}/assign"),
     ("POST", "/v1/poison/{id}/investigate"),
     ("POST", "/v1/poison/{id}/note"),

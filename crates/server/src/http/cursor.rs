@@ -25,6 +25,20 @@ pub fn number(text: Option<&str>) -> Result<i64> {
     text.map_or(Ok(0), |text| text.parse().ok().filter(|n| *n >= 0).ok_or_else(invalid))
 }
 
+/// The cursor after an item that is known by its name: hexadecimal, as a name may hold anything.
+pub fn after_name(name: &str) -> String {
+    name.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A cursor that is a name.
+pub fn name(text: Option<&str>) -> Result<String> {
+    let Some(text) = text else { return Ok(String::new()) };
+    let byte = |at| text.get(at..at + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
+    let bytes: Option<Vec<u8>> = (0..text.len()).step_by(2).map(byte).collect();
+    let name = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+    name.filter(|name| !name.is_empty() && !name.contains('\0')).ok_or_else(invalid)
+}
+
 fn invalid() -> Problem {
     let detail = "use the `next_cursor` of the page before, or none for the first page";
     Problem::new(StatusCode::BAD_REQUEST, "invalid_cursor", detail)

@@ -46,6 +46,7 @@ pub fn complete(mut document: Json) -> Json {
 
 /// Names of schemas that differ from those of our types: clients are generated from them.
 const NAMES: &[(&str, &str)] = &[
+    ("AgentBody", "Agent"),
     ("AlertBody", "Alert"),
     ("ApprovalBody", "Approval"),
     ("AskRequest", "NewApproval"),
@@ -60,6 +61,7 @@ const NAMES: &[(&str, &str)] = &[
     ("FailureBody", "Failure"),
     ("HistoryBody", "Transition"),
     ("LeaseBody", "Lease"),
+    ("List_AgentBody", "AgentList"),
     ("List_AlertBody", "AlertList"),
     ("List_FailureBody", "FailureList"),
     ("List_HistoryBody", "TransitionList"),
@@ -133,6 +135,7 @@ fn optional_body(operation: &mut Json, schemas: &Json) {
 /// Adds the problems that an operation may answer with.
 fn errors(path: &str, method: &str, operation: &mut Json) {
     let has_id = path.contains("{id}");
+    let has_name = path.contains("{name}");
     let has_body = operation.get("requestBody").is_some();
     let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
     let has = |name: &str| parameters.iter().any(|parameter| parameter["name"] == name);
@@ -160,7 +163,10 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
     codes.push((401, (!is_open).then_some("unauthenticated").into_iter().collect()));
     let missing = if path.contains("sessions") { "session_not_found" } else { "not_found" };
     let is_finish = path.ends_with("/finish");
-    let has_missing = (has_id && !is_finish) || is_decision || path == "/v1/signals";
+    let has_missing = (has_id && !is_finish)
+        || is_decision
+        || path == "/v1/signals"
+        || (has_name && method == "get");
     codes.push((404, has_missing.then_some(missing).into_iter().collect()));
     let conflicts: &[&str] = match (can_conflict, is_session) {
         (false, _) => &[],
@@ -185,7 +191,7 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
         codes.push((status, has_body.then_some(code).into_iter().collect()));
     }
     let mut invalid: Vec<&str> =
-        (has_body || has_query).then_some("validation_failed").into_iter().collect();
+        (has_body || has_query || has_name).then_some("validation_failed").into_iter().collect();
     invalid.extend(
         path.starts_with("/v1/tasks")
             .then_some("idempotency_key_reused")
@@ -305,6 +311,7 @@ fn bounds(document: &mut Json) {
     let words = json!({ "maxLength": MAX_REASON_CHARS, "pattern": "^[^\\u0000]*$" });
     of("VoteRequest", "comment", words.clone());
     of("DecideRequest", "comment", words);
+    trouble_bounds(&mut of);
     of("BatchRequest", "tasks", json!({ "maxItems": MAX_BATCH_ITEMS }));
     of("RegisterRequest", "name", name(MAX_WORKER_BYTES));
     of("RegisterRequest", "worker_type", name(MAX_WORKER_BYTES));
@@ -327,14 +334,6 @@ fn bounds(document: &mut Json) {
         "reason",
         json!({ "maxLength": MAX_REASON_CHARS, "pattern": "^[^\\u0000]*$" }),
     );
-    let text = json!({ "minLength": 1, "maxLength": MAX_NOTE_BYTES, "pattern": "^[^\\u0000]*$" });
-    for schema in
-        ["AssignRequest", "InvestigateRequest", "NoteRequest", "ResolveRequest", "AbandonRequest"]
-    {
-        of(schema, "note", text.clone());
-    }
-    of("AssignRequest", "assignee", name(MAX_NAME_BYTES));
-    of("InvestigateRequest", "assignee", name(MAX_NAME_BYTES));
     of("FailRequest", "retry_after_ms", range(0, MAX_DELAY_MS));
     step_bounds(&mut of);
     of("FinishItem", "retry_after_ms", range(0, MAX_DELAY_MS));
@@ -344,6 +343,22 @@ fn bounds(document: &mut Json) {
         "message",
         json!({ "maxLength": MAX_MESSAGE_BYTES, "pattern": "^[^\\u0000]*$" }),
     );
+}
+
+/// The same, of what people say about trouble and agents.
+fn trouble_bounds(of: &mut impl FnMut(&str, &str, Json)) {
+    let text = json!({ "minLength": 1, "maxLength": MAX_NOTE_BYTES, "pattern": "^[^\\u0000]*$" });
+    for schema in
+        ["AssignRequest", "InvestigateRequest", "NoteRequest", "ResolveRequest", "AbandonRequest"]
+    {
+        of(schema, "note", text.clone());
+    }
+    of("AssignRequest", "assignee", name(MAX_NAME_BYTES));
+    of("InvestigateRequest", "assignee", name(MAX_NAME_BYTES));
+    let ends = json!({ "enum": ["poisoned", "failed", null] });
+    of("Backoff", "on_exhausted", ends.clone());
+    of("RetryPolicy", "on_exhausted", ends);
+    of("RetryPolicy", "max_retries", range(0, MAX_RETRIES.into()));
 }
 
 fn step_bounds(of: &mut dyn FnMut(&str, &str, Json)) {

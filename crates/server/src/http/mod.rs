@@ -5,6 +5,7 @@
 
 mod accept;
 mod action;
+mod agent;
 mod alert;
 mod approval;
 mod body;

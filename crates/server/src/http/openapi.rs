@@ -4,8 +4,8 @@
 
 use super::problem::{Problem, TITLES};
 use super::{
-    Api, action, alert, approval, describe, event, health, poison, replay, session, step, submit,
-    task, wait,
+    Api, action, agent, alert, approval, describe, event, health, poison, replay, session, step,
+    submit, task, wait,
 };
 use axum::Router;
 use axum::http::header;
@@ -33,6 +33,7 @@ use utoipa_axum::routes;
         (name = "signals", description = "What waiting tasks are told"),
         (name = "sessions", description = "Workers"),
         (name = "trouble", description = "What needs a person, and who is told"),
+        (name = "agents", description = "How the tasks of an agent are retried"),
         (name = "events", description = "Everything that happens"),
         (name = "service", description = "The server itself")
     )
@@ -86,6 +87,8 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(poison::note))
         .routes(routes!(poison::resolve))
         .routes(routes!(poison::abandon))
+        .routes(routes!(agent::list))
+        .routes(routes!(agent::put, agent::show))
         .routes(routes!(alert::list))
         .routes(routes!(alert::acknowledge))
         .routes(routes!(alert::notices))

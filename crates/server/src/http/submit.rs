@@ -123,7 +123,8 @@ pub async fn submit(
     Body(mut request): Body<SubmitRequest>,
 ) -> Result<Response> {
     take_key(&mut request, &headers)?;
-    let task = new_task(&request, &caller)?;
+    api.engine.know_agents([&request].into_iter()).await?;
+    let task = new_task(&api, &request, &caller)?;
     if params.dry_run {
         return Ok(Json(Admission { admitted: true }).into_response());
     }
@@ -165,9 +166,9 @@ fn take_key(request: &mut SubmitRequest, headers: &HeaderMap) -> Result<()> {
     }
 }
 
-fn new_task(request: &SubmitRequest, caller: &Caller) -> Result<NewTask, Refusal> {
+fn new_task(api: &Api, request: &SubmitRequest, caller: &Caller) -> Result<NewTask, Refusal> {
     let id = request.id.unwrap_or_else(|| TaskId(Uuid::now_v7()));
-    validate::new_task(request, id, &caller.principal, &caller.actor)
+    api.engine.new_task(request, id, &caller.principal, &caller.actor)
 }
 
 /// Many tasks at once.
@@ -254,11 +255,12 @@ pub async fn submit_batch(
     Body(batch): Body<BatchRequest>,
 ) -> Result<Response> {
     validate::batch("/tasks", batch.tasks.len(), 0)?;
-    let tasks = batch.tasks.into_iter().enumerate().map(|(index, value)| {
+    let requests: Vec<Result<SubmitRequest>> = batch.tasks.into_iter().map(typed).collect();
+    api.engine.know_agents(requests.iter().flatten()).await?;
+    let tasks = requests.into_iter().enumerate().map(|(index, request)| {
         let prefix = format!("/tasks/{index}");
-        let within = |problem: Problem| problem.within(&prefix);
-        let request: SubmitRequest = typed(value).map_err(within)?;
-        new_task(&request, &caller).map_err(|refusal| within(refusal.into()))
+        let task = request.and_then(|request| Ok(new_task(&api, &request, &caller)?));
+        task.map_err(|problem| problem.within(&prefix))
     });
     let tasks = tasks.collect::<Vec<Result<NewTask>>>();
     let taken = tasks.iter().filter_map(|task| task.as_ref().ok());

@@ -4,6 +4,7 @@
 //! who waits for a task, which node does which duty) can be lost at any moment without losing work.
 //! Absent: HTTP. The server and an application in process use the same calls.
 
+mod agent;
 mod approval;
 mod dispatch;
 mod durable;
@@ -38,6 +39,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 use wait::Waiters;
 use windlass_domain::id::SessionId;
+use windlass_store::agent::Agents;
 use windlass_store::alert::Alerts;
 use windlass_store::approval::{Approvals, carry_out_replay};
 use windlass_store::audit::Audit;
@@ -104,6 +106,8 @@ struct Inner {
     wrong_tokens: approval::WrongTokens,
     notices: Notices,
     notified: notify::Counted,
+    agents: Agents,
+    policies: agent::Known,
     alerts: Alerts,
     troubles: Troubles,
     dispatcher: Arc<Dispatcher>,
@@ -141,6 +145,8 @@ impl Engine {
             wrong_tokens: approval::WrongTokens::default(),
             notices: Notices::new(store.clone()),
             notified: notify::Counted::default(),
+            agents: Agents::new(store.clone()),
+            policies: agent::Known::default(),
             alerts: Alerts::new(store.clone()),
             troubles: Troubles::new(store.clone()),
             steps: Steps::new(store.clone()),

@@ -1,5 +1,6 @@
 //! The HTTP API against the real binary: facts that hold on SQLite and on PostgreSQL.
 
+mod agent;
 mod approval;
 mod approval_command;
 mod approval_document;

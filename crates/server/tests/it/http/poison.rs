@@ -224,6 +224,11 @@ async fn the_command_line_does_all_of_it(server: Server) {
     assert_eq!(run(&server, &["alert", "list", "--open"]).2.trim(), "no alerts");
     told(&["notice", "list"], &["alert", "critical", "waiting"]);
     told(&["task", "show", &id, "--failures"], &["failures", "no answer"]);
+    let set = ["agent", "set", "a scout", "--max-retries", "5", "--backoff", "{\"base_ms\": 7}"];
+    told(&set, &["a scout", "max_retries   5", "\"base_ms\":7"]);
+    told(&["agent", "show", "a scout"], &["max_retries   5"]);
+    told(&["agent", "list"], &["a scout", "5"]);
+    assert_eq!(run(&server, &["agent", "set", "x", "--backoff", "{"]).0, Some(2));
     let (code, _, error) = run(&server, &["poison", "show", "x"]);
     assert_eq!(code, Some(2), "{error}");
 }

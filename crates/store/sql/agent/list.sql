@@ -1,0 +1,5 @@
+-- By name, after $1.
+SELECT name, retry_policy, created_at, updated_at FROM agent
+WHERE name > $1::text
+ORDER BY name
+LIMIT $2::bigint

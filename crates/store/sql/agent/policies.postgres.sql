@@ -1,0 +1,1 @@
+SELECT name, retry_policy FROM agent WHERE name = ANY ($1::text[])

@@ -1,0 +1,1 @@
+SELECT name, retry_policy, created_at, updated_at FROM agent WHERE name = $1::text
