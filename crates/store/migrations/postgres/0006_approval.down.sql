@@ -10,6 +10,7 @@ DROP TRIGGER approval_is_answered_once ON approval;
 ALTER TABLE approval DISABLE TRIGGER USER;
 DELETE FROM approval WHERE kind = 'replay';
 ALTER TABLE approval ENABLE TRIGGER USER;
+DROP INDEX approval_granted;
 DROP INDEX approval_status;
 DROP INDEX approval_recent;
 DROP INDEX approval_open;

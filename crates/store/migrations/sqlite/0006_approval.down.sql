@@ -11,6 +11,7 @@ DROP TRIGGER approval_is_kept;
 -- Without their request they would mean nothing.
 DELETE FROM approval WHERE kind = 'replay';
 DELETE FROM retention_gate;
+DROP INDEX approval_granted;
 DROP INDEX approval_status;
 DROP INDEX approval_recent;
 DROP INDEX approval_open;

@@ -20,6 +20,9 @@ DROP INDEX approval_open;
 CREATE UNIQUE INDEX approval_open ON approval (task_id) WHERE status = 'open' AND kind = 'gate';
 CREATE INDEX approval_recent ON approval (created_at, id);
 CREATE INDEX approval_status ON approval (status, created_at, id);
+-- What need not be asked again.
+CREATE INDEX approval_granted ON approval (task_id, gate, digest, occurrence)
+    WHERE status = 'approved' AND kind = 'gate';
 
 CREATE TABLE approval_vote (
     approval_id TEXT NOT NULL,

@@ -8,13 +8,17 @@ use crate::facts::eager::Waiting;
 use crate::world::*;
 use std::sync::Arc;
 use std::time::Duration;
+use windlass_domain::approval::token::Token;
+use windlass_domain::approval::{Choice, Question, Status};
 use windlass_domain::id::TaskId;
 use windlass_domain::state::State;
+use windlass_store::approval::{Approvals, Issue, Right};
+use windlass_store::audit::Audit;
 use windlass_store::migration;
 use windlass_store::postgres::{self, Options, PostgresDatabase};
 use windlass_store::statement::Dialect;
 use windlass_store::store::Store;
-use windlass_store::task::{Assignment, Finishing, Tasks};
+use windlass_store::task::{Assignment, Claim, Finishing, Tasks};
 
 struct Pair {
     tasks: Tasks,
@@ -124,7 +128,39 @@ async fn every_call_is_done_once_and_answered(pooled: bool) {
     assert_eq!(pair.story(held[0].task.id).await, ["submit:pending", "claim:claimed"]);
     assert_eq!(pair.finish(&held[0], complete()).await, State::Completed);
     assert_eq!(pair.database.stats().ambiguous_commits, 9);
+    approvals_too(&pair).await;
     pair.tasks.store().close();
+}
+
+/// Asking, a token, and each voice: all of them in doubt, all of them once.
+async fn approvals_too(pair: &Pair) {
+    let asker = task(|r| r.queue = Some("asking".into()));
+    pair.tasks.submit(vec![asker]).await.pop().unwrap().unwrap();
+    let claim = Claim { start: true, ..claim_of("w1", &["asking"], 1) };
+    let held = pair.tasks.claim(claim).await.unwrap().pop().unwrap();
+    let approvals = Approvals::new(pair.tasks.clone());
+    let (asks, call) =
+        (approvals.clone(), asking(&held, Question { required: 2, ..question("g", None) }));
+    let asked = pair.in_doubt(async move { asks.ask(call).await }).await.unwrap();
+    assert!(asked.parked);
+    let id = asked.approval.id;
+    let token = Token::new(uuid::Uuid::now_v7(), [1, 2, 3].map(uuid::Uuid::from_u128));
+    let (approver, issued_by) = ("ann".to_owned(), "ops".to_owned());
+    let issue = Issue { approval: id, approver, expires_ms: 60_000, issued_by, token };
+    let (issues, token) = (approvals.clone(), issue.token.clone());
+    pair.in_doubt(async move { issues.issue(issue).await }).await.unwrap();
+    let mut first = deciding(id, "", Choice::Approve);
+    first.right = Right::Token(token);
+    for voice in [first, deciding(id, "bob", Choice::Approve)] {
+        let votes = approvals.clone();
+        pair.in_doubt(async move { votes.decide(voice).await }).await.unwrap();
+    }
+    let (shown, votes) = approvals.show(id).await.unwrap().unwrap();
+    assert_eq!((shown.status, shown.approvals, votes.len()), (Status::Approved, 2, 2));
+    let told = ["ask_approval:waiting_for_approval", "approve:pending"];
+    assert_eq!(pair.story(held.task.id).await[2..], told);
+    let refused = Audit::new(pair.tasks.store().clone());
+    assert_eq!(refused.list(Some("approval_refused".into()), None, 10).await.unwrap(), []);
 }
 
 #[test]

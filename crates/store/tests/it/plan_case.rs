@@ -114,6 +114,26 @@ fn duties() -> Vec<Case> {
             &["task_state_pending_inference"],
             &["task_state_pending_inference"],
         ),
+        writes(
+            "approval/expired",
+            &at,
+            &["approval_expiry", "task_state_pkey", "task_spec_pkey"],
+            &["approval_expiry", STATE_KEY],
+        ),
+        writes("approval/expire_requests", &at, &["approval_expiry"], &["approval_expiry"]),
+        writes(
+            "approval/granted",
+            &[(1, &format!("'{THERE}'")), (2, "'g'"), (3, "''"), (4, "0")],
+            &["approval_granted"],
+            &["approval_granted"],
+        ),
+        writes("retention/remove_votes", &some, &["approval_vote_task"], &["approval_vote_task"]),
+        writes(
+            "retention/remove_tokens",
+            &some,
+            &["approval_token_task"],
+            &["approval_token_task"],
+        ),
         writes("task/held_by", &[(1, "'w1'")], &["task_state_holder"], &["task_state_holder"]),
         writes(
             "retention/expired",

@@ -70,6 +70,47 @@ async fn rights(server: Server) {
     assert_eq!(audit["items"][0]["actor"], "bot");
 }
 
+/// A route that was renamed must not become open to workers without a word.
+const OPERATORS_ONLY: [&str; 11] = [
+    "get /v1/audit",
+    "post /v1/alerts/{id}/acknowledge",
+    "post /v1/approvals/{id}/approve",
+    "post /v1/approvals/{id}/deny",
+    "post /v1/approvals/{id}/tokens",
+    "post /v1/poison/{id}/abandon",
+    "post /v1/poison/{id}/assign",
+    "post /v1/poison/{id}/investigate",
+    "post /v1/poison/{id}/note",
+    "post /v1/poison/{id}/resolve",
+    "post /v1/steps/{id}/resolve",
+    "post /v1/tasks/{id}/replay",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_route_refuses_workers_exactly_where_the_document_says_so() {
+    let server = with_keys(Place::sqlite()).await;
+    let document = server.get("/openapi.json").await.expect(200);
+    let mut told = Vec::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let forbidden = operation["responses"]["403"]["description"].as_str().unwrap_or("");
+            let is_told = forbidden.contains("`forbidden`");
+            if is_told {
+                told.push(format!("{method} {path}"));
+            }
+            if path.ends_with("/stream") || path == "/v1/events" {
+                continue;
+            }
+            let somewhere = path.replace("{id}", "00000000-0000-4000-8000-000000000000");
+            let method = method.to_uppercase().parse().unwrap();
+            let reply = call(&server, WORKER, method, &somewhere, json!({})).await;
+            assert_eq!(reply.body["code"] == "forbidden", is_told, "{path}: {}", reply.text);
+        }
+    }
+    told.sort();
+    assert_eq!(told, OPERATORS_ONLY);
+}
+
 async fn requester(server: Server) {
     let (_, approval) = parked(&server, BOTH).await;
     let path = |rest: &str| format!("/v1/approvals/{approval}{rest}");

@@ -4,6 +4,7 @@ mod agent;
 mod approval;
 mod approval_command;
 mod approval_document;
+mod approval_notice;
 mod approval_right;
 mod bad_body;
 mod bad_input;
