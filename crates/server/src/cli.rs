@@ -15,6 +15,7 @@ mod failure;
 mod inform;
 mod migrate;
 mod poison;
+mod replay;
 mod signal;
 mod step;
 mod submit;

@@ -80,6 +80,8 @@ pub struct Config {
     pub webhook_batch_ms: u64,
     /// How long acknowledged alerts and ended notices are kept; 0 is for ever.
     pub alert_retention_ms: u64,
+    /// How many replays of a task need nobody's approval.
+    pub replay_approval_threshold: u64,
     /// Every setting with its value and where it came from.
     pub entries: Vec<Entry>,
     /// What looks like a mistake but is not refused.
@@ -242,6 +244,7 @@ fn assemble(found: &[(&'static Setting, Vec<String>, Source)]) -> Config {
         webhook_allow: all("webhook_allow").to_vec(),
         webhook_batch_ms: number("webhook_batch_ms"),
         alert_retention_ms: number("alert_retention_ms"),
+        replay_approval_threshold: number("replay_approval_threshold"),
         entries: found
             .iter()
             .map(|(setting, values, source)| Entry {

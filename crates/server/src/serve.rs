@@ -43,8 +43,10 @@ pub async fn run(config: Config) -> Result<()> {
         let batch = Duration::from_millis(config.webhook_batch_ms);
         engine.deliver_notices(Arc::new(webhooks), batch);
     }
+    let threshold = i64::try_from(config.replay_approval_threshold).unwrap_or(i64::MAX);
+    let api = Api::new(engine.clone(), keys).with_replay_threshold(threshold);
     tracing::info!(%address, node = %engine.node(), "windlass is listening");
-    let routes = http::router(Api::new(engine.clone(), keys));
+    let routes = http::router(api);
     let draining = engine.clone();
     let stop = async move {
         told_to_end().await;

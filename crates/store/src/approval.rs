@@ -7,11 +7,13 @@
 
 mod announce;
 mod ask;
+mod replay;
 mod token;
 mod vote;
 
 pub use announce::Announce;
 pub use ask::{Asked, Asking};
+pub use replay::{ReplayRequest, Requested, carry_out_replay};
 pub use token::{Issue, Issued};
 pub use vote::{Decided, Deciding, Right};
 

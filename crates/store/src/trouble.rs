@@ -3,7 +3,8 @@
 //! Invariant: a task enters in the transaction in which it ends, by a trigger, whoever ended it.
 //! Here people act on it: load, decide (`windlass_domain::trouble`), save under the lock, so that
 //! of two who close it one is refused. Every act appends a row that nobody overwrites.
-//! Absent: the replay. It makes a new task, and a resolution may name it.
+//! Absent: the replay. It makes a new task, and a resolution may name it; `approval/replay.rs` does
+//! both at once.
 
 use crate::error::{Rejection, Result};
 use crate::statement;
@@ -189,7 +190,19 @@ impl Troubles {
     }
 }
 
-fn carry_out(tx: &mut dyn Tx, act: &Act) -> Result<Result<Trouble, Refusal>> {
+/// Whether somebody may do this now, or has done it by an earlier try of the same call.
+pub(crate) fn check(tx: &mut dyn Tx, act: &Act) -> Result<Result<(), Refusal>> {
+    let found = tx.run(Call::one(&LOAD, vec![act.task.0.into()]))?;
+    let Some(trouble) = found.first().map(read).transpose()? else {
+        return Ok(Err(Refusal::Unknown { what: "task in the poison queue" }));
+    };
+    match decide(trouble.status, act.event) {
+        Err(refusal) if !exists(tx, &APPENDED, act.note_ids[0])? => Ok(Err(refusal)),
+        _ => Ok(Ok(())),
+    }
+}
+
+pub(crate) fn carry_out(tx: &mut dyn Tx, act: &Act) -> Result<Result<Trouble, Refusal>> {
     let found = tx.run(Call::one(&LOAD, vec![act.task.0.into()]))?;
     let Some(mut trouble) = found.first().map(read).transpose()? else {
         return Ok(Err(Refusal::Unknown { what: "task in the poison queue" }));

@@ -1,7 +1,7 @@
 //! `windlass poison …`: tasks that need a person.
 
 use super::task::{age, text};
-use super::{Connection, Context, Failure};
+use super::{Connection, Context, Failure, replay};
 use crate::client::{Call, Client, Patience};
 use crate::print::{self, Cell, Paint};
 use clap::{Args, Subcommand};
@@ -58,6 +58,11 @@ enum Action {
         /// The task that did the work after all.
         #[arg(long, value_name = "ID")]
         by_task: Option<String>,
+        /// Replay the task now; the new task is the one that resolves it.
+        #[arg(long, conflicts_with = "by_task")]
+        replay: bool,
+        #[command(flatten)]
+        how: replay::How,
         /// What there is to say.
         #[arg(long)]
         note: Option<String>,
@@ -181,16 +186,38 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
         }
         Action::Investigate { id, note } => (id, "investigate", vec![("note", note)]),
         Action::Note { id, note } => (id, "note", vec![("note", Some(note))]),
-        Action::Resolve { id, by_task, note } => {
-            (id, "resolve", vec![("resolved_by_task", by_task), ("note", note)])
+        Action::Resolve { id, by_task, note, replay, how } => {
+            if how.is_given() && !replay {
+                return Err(Failure::usage("how to replay is given without --replay"));
+            }
+            let replay = replay.then(|| how.body());
+            let fields = [("resolved_by_task", by_task.map(Value::from))];
+            let fields = fields.into_iter().chain([("note", note.map(Value::from))]);
+            let fields = fields.chain([("replay", replay)]).filter_map(|(k, v)| Some((k, v?)));
+            let body = fields.map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>();
+            return act(&id, "resolve", Value::Object(body), &client, context).await;
         }
         Action::Abandon { id, note } => (id, "abandon", vec![("note", note)]),
     };
     let given =
         fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value?))));
     let body = Value::Object(given.collect::<Map<_, _>>());
-    let call = Call::post(format!("/v1/poison/{}/{verb}", id(&task)?), body);
+    act(&task, verb, body, &client, context).await
+}
+
+async fn act(
+    task: &str,
+    verb: &str,
+    body: Value,
+    client: &Client,
+    context: &Context,
+) -> Result<u8, Failure> {
+    let call = Call::post(format!("/v1/poison/{}/{verb}", id(task)?), body);
     let entry = client.call(&call, Patience::SHORT).await?.body;
+    if entry["approval"].is_object() && !context.json {
+        replay::print_approval(&entry["approval"]);
+        return Ok(0);
+    }
     Ok(print_entry(&entry, context))
 }
 

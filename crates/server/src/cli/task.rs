@@ -1,6 +1,6 @@
 //! `windlass task …`: find, show and cancel; submitting and waiting have files of their own.
 
-use super::{Connection, Context, Failure, argument, step, submit, wait};
+use super::{Connection, Context, Failure, argument, replay, step, submit, wait};
 use crate::client::{Call, Client, Patience};
 use crate::print::{self, Cell, Paint};
 use clap::{Args, Subcommand};
@@ -30,6 +30,8 @@ enum Action {
     Wait(wait::WaitArguments),
     /// Show every transition of a task, live, until it is finished.
     Watch(wait::WatchArguments),
+    /// Do a finished task once more, as a new task that takes done steps along.
+    Replay(replay::Arguments),
     /// Cancel tasks. Running work learns of it with its next heartbeat.
     Cancel(CancelArguments),
 }
@@ -122,6 +124,7 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
         Action::Steps(arguments) => step::of_task(arguments, &client, context).await,
         Action::Wait(arguments) => wait::wait(arguments, &client, context).await,
         Action::Watch(arguments) => wait::watch(arguments, &client, context).await,
+        Action::Replay(arguments) => replay::run(arguments, &client, context).await,
         Action::Cancel(arguments) => cancel(arguments, &client, context).await,
     }
 }

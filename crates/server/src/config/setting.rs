@@ -33,6 +33,8 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// Whole milliseconds, from and to.
     Milliseconds(u64, u64),
+    /// A number, from and to.
+    Count(u64, u64),
     /// `true` or `false`.
     Switch,
 }
@@ -157,6 +159,12 @@ pub const SETTINGS: &[Setting] = &[
         "How long acknowledged alerts, and notices that were sent or given up, are kept; 0 is for \
          ever.",
     ),
+    setting(
+        "replay_approval_threshold",
+        Kind::Count(0, 1_000_000),
+        Some("1"),
+        "How many replays of a task need nobody's approval; the next one waits for a person.",
+    ),
 ];
 
 impl Setting {
@@ -212,6 +220,10 @@ impl Setting {
             }
             Kind::Choice(known) if known.contains(&value) => Ok(()),
             Kind::Choice(known) => Err(format!("`{given}` is not one of: {}", known.join(", "))),
+            Kind::Count(min, max) => match value.parse::<u64>() {
+                Ok(number) if (min..=max).contains(&number) => Ok(()),
+                _ => Err(format!("`{given}` is no whole number from {min} to {max}")),
+            },
             Kind::Milliseconds(min, max) => match value.parse::<u64>() {
                 Ok(ms) if (min..=max).contains(&ms) => Ok(()),
                 _ => Err(format!(

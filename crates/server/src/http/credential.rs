@@ -37,6 +37,7 @@ pub const OPERATORS_ONLY: &[(&str, &str)] = &[
     ("POST", "/v1/poison/{id}/abandon"),
     ("POST", "/v1/alerts/{id}/acknowledge"),
     ("POST", "/v1/steps/{id}/resolve"),
+    ("POST", "/v1/tasks/{id}/replay"),
 ];
 
 /// Takes a key's text apart: `NAME:KEY`, `NAME:worker:KEY`, `NAME:operator:KEY`, or `KEY` alone.

@@ -75,6 +75,8 @@ const NAMES: &[(&str, &str)] = &[
     ("NoteBody", "Note"),
     ("NoticeBody", "Notice"),
     ("OutcomeName", "Outcome"),
+    ("PlanBody", "ReplayPlan"),
+    ("PlannedBody", "PlannedStep"),
     ("PoisonBody", "Poison"),
     ("SessionBody", "Session"),
     ("SignalBody", "Signal"),
@@ -195,7 +197,8 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
             .then_some("idempotency_key_reused")
             .filter(|_| method == "post" && ["/v1/tasks", "/v1/tasks/batch"].contains(&path)),
     );
-    invalid.extend((path == "/v1/signals").then_some("idempotency_key_reused"));
+    let has_own_id = ["/v1/signals", "/v1/tasks/{id}/replay"].contains(&path);
+    invalid.extend(has_own_id.then_some("idempotency_key_reused"));
     codes.push((422, invalid));
     if path != "/healthz" {
         codes.push((500, vec!["internal"]));
@@ -219,6 +222,7 @@ fn step_conflicts(path: &str, method: &str) -> &'static [&'static str] {
         ("post", "/v1/tasks/{id}/steps/record") => &["illegal_step"],
         ("post", path) if path.starts_with("/v1/steps/{id}/") => &["illegal_step"],
         ("post", "/v1/signals") => &["task_finished"],
+        ("post", "/v1/tasks/{id}/replay") => &["not_finished", "no_such_step", "not_idempotent"],
         _ => &[],
     }
 }

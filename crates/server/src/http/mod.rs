@@ -20,6 +20,7 @@ mod openapi;
 mod origin;
 mod poison;
 mod problem;
+mod replay;
 mod request;
 mod session;
 mod step;
@@ -39,6 +40,7 @@ use problem::Problem;
 use std::sync::Arc;
 use std::time::Duration;
 use windlass::Engine;
+use windlass::domain::replay::DEFAULT_APPROVAL_THRESHOLD;
 
 /// What every handler has.
 #[derive(Clone)]
@@ -48,6 +50,8 @@ pub struct Api {
     metrics: Arc<Metrics>,
     /// How long a request may take that does not wait on purpose.
     timeout: Duration,
+    /// How many replays of a task need nobody's approval.
+    replay_threshold: i64,
 }
 
 impl Api {
@@ -58,7 +62,13 @@ impl Api {
             keys: Arc::new(keys),
             metrics: Arc::new(Metrics::new()),
             timeout: Duration::from_secs(60),
+            replay_threshold: DEFAULT_APPROVAL_THRESHOLD,
         }
+    }
+
+    /// The same, with so many replays of a task that need nobody's approval.
+    pub fn with_replay_threshold(self, replay_threshold: i64) -> Api {
+        Api { replay_threshold, ..self }
     }
 }
 

@@ -4,8 +4,8 @@
 
 use super::problem::{Problem, TITLES};
 use super::{
-    Api, action, agent, alert, approval, describe, event, health, poison, session, step, submit,
-    task, wait,
+    Api, action, agent, alert, approval, describe, event, health, poison, replay, session, step,
+    submit, task, wait,
 };
 use axum::Router;
 use axum::http::header;
@@ -71,6 +71,7 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(step::resolve))
         .routes(routes!(step::list))
         .routes(routes!(wait::park))
+        .routes(routes!(replay::replay))
         .routes(routes!(wait::signal))
         .routes(routes!(wait::show))
         .routes(routes!(session::register, session::list))

@@ -1,12 +1,14 @@
 //! The poison queue: tasks that ended poisoned or stuck, and what people do about them.
 
 use super::body::{ErrorBody, FailureBody, List};
-use super::problem::Result;
+use super::problem::{Problem, Result};
+use super::replay::{ReplayApproval, ReplayRequest, waits};
 use super::request::{Body, Id, Params};
 use super::task::known;
 use super::{Api, Caller, cursor};
 use axum::Json;
 use axum::extract::{Extension, State};
+use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -15,6 +17,7 @@ use windlass::domain::refusal::Refusal;
 use windlass::domain::time::Timestamp;
 use windlass::domain::trouble::{self, Event, Status};
 use windlass::domain::validate;
+use windlass::store::approval::Requested;
 use windlass::store::trouble::{Act, Filter, Note, Trouble};
 
 /// How many failures are shown with an entry; `/v1/tasks/{id}/failures` has them all.
@@ -244,6 +247,9 @@ pub async fn note(
 pub struct ResolveRequest {
     /// The task that did the work after all, such as a replay.
     resolved_by_task: Option<Uuid>,
+    /// Replay the task now, and name the new one. If a person must agree first, the entry stays as
+    /// it is.
+    replay: Option<ReplayRequest>,
     /// What there is to say.
     note: Option<String>,
 }
@@ -252,16 +258,34 @@ pub struct ResolveRequest {
 #[utoipa::path(post, path = "/v1/poison/{id}/resolve", tag = "trouble",
     operation_id = "resolve_poison", params(("id" = Uuid, Path, description = "The task's id")),
     request_body = ResolveRequest,
-    responses((status = 200, description = "The entry", body = PoisonEntry)))]
+    responses((status = 200, description = "The entry", body = PoisonEntry),
+        (status = 202, description = "A person must agree to the replay first",
+            body = ReplayApproval)))]
 pub async fn resolve(
     State(api): State<Api>,
     Id(id): Id<TaskId>,
     Extension(caller): Extension<Caller>,
     Body(request): Body<ResolveRequest>,
-) -> Result<Json<PoisonEntry>> {
-    let act = Act::new(id, Event::Resolve, caller.actor);
-    let resolved_by_task = request.resolved_by_task.map(TaskId);
-    api.act(Act { resolved_by_task, note: request.note, ..act }).await
+) -> Result<Response> {
+    let act = Act { note: request.note, ..Act::new(id, Event::Resolve, caller.actor.clone()) };
+    let Some(replay) = request.replay else {
+        let resolved_by_task = request.resolved_by_task.map(TaskId);
+        return Ok(api.act(Act { resolved_by_task, ..act }).await?.into_response());
+    };
+    if request.resolved_by_task.is_some() {
+        let detail = "excludes replay: the new task is the one that does the work";
+        return Err(Problem::field("/resolved_by_task", "conflict", detail));
+    }
+    if replay.dry_run {
+        let detail = "resolves nothing; ask for the plan at the task itself";
+        return Err(Problem::field("/replay/dry_run", "not_allowed", detail));
+    }
+    trouble::check(None, act.note.as_deref())?;
+    let replayed = api.replay(id, &replay, caller, Some(act)).await;
+    match replayed.map_err(|problem| problem.within("/replay"))? {
+        Requested::Waits(approval) => Ok(waits(*approval)),
+        Requested::Task(..) => Ok(Json(api.poison(id).await?).into_response()),
+    }
 }
 
 /// Why.

@@ -206,6 +206,9 @@ fn follow(
             let now = tx.now()?;
             let params = vec![asked.id.0.into(), status.as_str().into(), now.into()];
             tx.run(Call::one(&CLOSE, params))?;
+            if status == Status::Approved {
+                queued = super::replay::made(tx, asked)?;
+            }
         }
         Some((_, command)) => {
             let ask = Ask { change: deciding.change, ..Ask::new(asked.task_id, command, actor) };

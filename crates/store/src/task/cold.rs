@@ -58,7 +58,7 @@ impl Ask {
 pub(crate) type Queued = (String, Profile, i64);
 
 /// Where the task went back in line, if it did.
-pub(super) fn queued(after: &Snapshot) -> Option<Queued> {
+pub(crate) fn queued(after: &Snapshot) -> Option<Queued> {
     let back = after.status.is_claimable();
     back.then(|| (after.queue.clone(), after.profile, after.order_key))
 }

@@ -25,7 +25,7 @@ mod sweep;
 
 pub use claim::{Assignment, Claim, STEPS_LIMIT};
 pub use cold::Ask;
-pub(crate) use cold::{Queued, carry_out, load};
+pub(crate) use cold::{Queued, carry_out, load, queued};
 pub use count::Counts;
 pub use eager::Idle;
 pub(crate) use finish::ended_by;
@@ -34,6 +34,7 @@ pub(crate) use hold::keep_checkpoint;
 pub use hold::{Beat, Beaten, Start};
 pub use list::{Cursor, Filter, Order, Page};
 pub use park::{Park, Parked, Signalled};
+pub(crate) use replay::create as create_replay;
 pub use replay::{Consent, Replay, Replayed};
 pub use row::{Failure, History, Task};
 pub use show::Position;

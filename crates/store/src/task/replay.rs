@@ -2,7 +2,7 @@
 //!
 //! Invariant: the plan and the new task are made in one transaction, under the origin's lock, so
 //! that two replays at once are counted one after the other.
-//! Absent: asking a person. Whoever gets [`Replayed::NeedsApproval`] does.
+//! Absent: asking a person. Whoever gets [`Replayed::NeedsApproval`] does (`approval/replay.rs`).
 
 use super::show::show_row;
 use super::submit::{insert, look_up_in};
@@ -86,6 +86,11 @@ impl Tasks {
         self.store.read("replay_plan", body).await?
     }
 
+    /// How often a task was replayed.
+    pub async fn count_replays(&self, origin: TaskId) -> Result<i64> {
+        self.store.read("replay_count", move |tx| count(tx, origin)).await
+    }
+
     /// Makes the new task, or says why not.
     pub async fn replay(&self, replay: Replay, consent: Consent) -> Outcome<Replayed> {
         let body = move |tx: &mut dyn Tx| create(tx, &replay, consent);
@@ -118,12 +123,10 @@ pub(crate) fn create(
     if let Some(known) = look_up_in(tx, &new)? {
         return Ok(known.map(|known| (Replayed::Existing(known.id), None)));
     }
-    if let Consent::UpTo { threshold, is_required } = consent {
-        let rows = tx.run(Call::one(&COUNT, vec![replay.origin.0.into()]))?;
-        let earlier = rows.first().map_or(Ok(0), |row| row.int(0))?;
-        if needs_approval(earlier, threshold, is_required) {
-            return Ok(Ok((Replayed::NeedsApproval(planned), None)));
-        }
+    if let Consent::UpTo { threshold, is_required } = consent
+        && needs_approval(count(tx, replay.origin)?, threshold, is_required)
+    {
+        return Ok(Ok((Replayed::NeedsApproval(planned), None)));
     }
     let (call, _) = insert(tx, &[&new]);
     tx.run(call)?;
@@ -135,6 +138,11 @@ pub(crate) fn create(
         tx.run(Call::one(&COPY_CHECKPOINT, params))?;
     }
     Ok(Ok((Replayed::New(new.id, planned), Some(new))))
+}
+
+fn count(tx: &mut dyn Tx, origin: TaskId) -> Result<i64> {
+    let rows = tx.run(Call::one(&COUNT, vec![origin.0.into()]))?;
+    rows.first().map_or(Ok(0), |row| row.int(0))
 }
 
 fn copy_steps(tx: &mut dyn Tx, replay: &Replay, steps: &[Step], plan: &Plan) -> Result<()> {

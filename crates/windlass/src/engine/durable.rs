@@ -1,10 +1,12 @@
 //! Steps, waits, signals and replays: the store's operations, and whoever must be told.
 
 use std::time::Duration;
-use windlass_domain::id::{LeaseId, StepId, TaskId};
+use uuid::Uuid;
+use windlass_domain::id::{ApprovalId, LeaseId, StepId, TaskId};
 use windlass_domain::replay::Plan;
 use windlass_domain::state::State;
 use windlass_domain::wait::Until;
+use windlass_store::approval::{ReplayRequest, Requested};
 use windlass_store::group::Outcome;
 use windlass_store::signal::NewSignal;
 use windlass_store::step::Step;
@@ -12,6 +14,8 @@ use windlass_store::task::{
     BeginStep, Begun, Consent, Park, Parked, RecordStep, Recorded, Replay, Replayed, Resolution,
     Signalled, StepEnd,
 };
+
+use windlass_store::trouble::Act;
 
 use super::duty::{BATCH, Report};
 use super::held::Gone;
@@ -111,6 +115,26 @@ impl Engine {
             self.tell_event();
         }
         Ok(replayed)
+    }
+
+    /// Makes a new task of a finished one; if a person must agree, the question is opened, and the
+    /// task is made when it is approved. `resolves` closes the origin's trouble with the new task.
+    pub async fn request_replay(
+        &self,
+        replay: Replay,
+        consent: Consent,
+        requested_by: String,
+        resolves: Option<Act>,
+    ) -> Result<Requested> {
+        let approval = ApprovalId(Uuid::now_v7());
+        let announce = Some(self.announcement());
+        let request = ReplayRequest { replay, consent, approval, requested_by, announce, resolves };
+        let requested = self.inner.approvals.replay(request).await?;
+        if matches!(requested, Requested::Task(_, false)) {
+            self.came_back();
+        }
+        self.tell_event();
+        Ok(requested)
     }
 
     /// Wakes tasks whose time has come.

@@ -41,7 +41,7 @@ use wait::Waiters;
 use windlass_domain::id::SessionId;
 use windlass_store::agent::Agents;
 use windlass_store::alert::Alerts;
-use windlass_store::approval::Approvals;
+use windlass_store::approval::{Approvals, carry_out_replay};
 use windlass_store::audit::Audit;
 use windlass_store::error::Error as StoreError;
 use windlass_store::group::{Bounds, Group};
@@ -135,10 +135,12 @@ impl Engine {
             tasks.dispatch_to(&(Arc::clone(&dispatcher) as _));
         }
         let renewals = session::renewals(sessions.clone(), Bounds::default());
+        let approvals = Approvals::new(tasks.clone());
+        approvals.on_approved(Arc::new(carry_out_replay));
         let inner = Arc::new(Inner {
             node: Uuid::now_v7(),
             nodes: Nodes::new(store.clone()),
-            approvals: Approvals::new(tasks.clone()),
+            approvals,
             audit: Audit::new(store.clone()),
             wrong_tokens: approval::WrongTokens::default(),
             notices: Notices::new(store.clone()),

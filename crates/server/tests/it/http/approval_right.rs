@@ -84,6 +84,7 @@ const OPERATORS_ONLY: &[&str] = &[
     "post /v1/poison/{id}/note",
     "post /v1/poison/{id}/resolve",
     "post /v1/steps/{id}/resolve",
+    "post /v1/tasks/{id}/replay",
     "put /v1/agents/{name}",
 ];
 

@@ -60,6 +60,7 @@ const ROUTES: &[&str] = &[
     "get /v1/tasks/{id}/history",
     "post /v1/tasks/{id}/park",
     "post /v1/tasks/{id}/release",
+    "post /v1/tasks/{id}/replay",
     "post /v1/tasks/{id}/start",
     "get /v1/tasks/{id}/steps",
     "post /v1/tasks/{id}/steps",

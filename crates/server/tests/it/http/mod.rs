@@ -19,6 +19,7 @@ mod list;
 mod node;
 mod poison;
 mod remote;
+mod replay;
 mod server;
 mod service;
 mod session;

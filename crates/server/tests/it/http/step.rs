@@ -234,10 +234,25 @@ async fn many_steps_come_in_pages_and_an_assignment_says_when_there_are_more(ser
         }
     }
     assert_eq!(seen, [0, 1, 2, 3, 4]);
-    let lease = again(&server, &id, &lease, &session).await;
-    assert_eq!(steps(&server, &id).await.as_array().unwrap().len(), 5);
+    let more = (5..201).map(|n| {
+        let body = json!({ "name": "poll", "occurrence": n, "result": n });
+        on(&server, &id, "steps/record", &lease, body)
+    });
+    for reply in futures_util::future::join_all(more).await {
+        reply.expect(200);
+    }
+    on(&server, &id, "release", &lease, json!({})).await.expect(200);
+    let path = format!("/v1/sessions/{session}/claim");
+    let claimed = server.post(&path, json!({ "wait_ms": 10_000 })).await.expect(200);
+    let taken = &claimed["assignments"][0];
+    assert_eq!(taken["steps_complete"], false);
+    let last = taken["steps"].as_array().unwrap().last().unwrap()["seq"].to_string();
+    let rest = format!("/v1/tasks/{id}/steps?cursor={last}");
+    let rest = server.get(&rest).await.expect(200)["items"].as_array().unwrap().len();
+    assert_eq!(taken["steps"].as_array().unwrap().len() + rest, 201);
+    let lease = text(&taken["lease_id"]);
     on(&server, &id, "complete", &lease, json!({})).await.expect(200);
-    assert_eq!(steps(&server, &id).await.as_array().unwrap().len(), 5, "also when it has ended");
+    assert_eq!(steps(&server, &id).await.as_array().unwrap().len(), 50, "also when it has ended");
     let unknown = "/v1/tasks/11111111-2222-4333-8444-555555555555/steps";
     server.get(unknown).await.refused(404, "not_found");
 }

@@ -62,6 +62,8 @@ fn the_page_about_steps_names_every_route_and_code() {
         "POST /v1/tasks/{id}/park",
         "POST /v1/signals",
         "GET /v1/signals/{id}",
+        "POST /v1/tasks/{id}/replay",
+        "not_idempotent",
         "in_doubt",
         "step_failed",
         "illegal_step",

@@ -3,6 +3,7 @@
 mod agent;
 mod alert;
 mod approval;
+mod approval_replay;
 mod approval_request;
 mod approval_token;
 mod approval_vote;

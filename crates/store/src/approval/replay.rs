@@ -1,0 +1,134 @@
+//! Replays that a person must agree to: the request, and what follows when it is approved.
+//!
+//! Invariant: whether a person is needed, the question, and the new task are decided under the
+//! origin's lock; the new task is made in the transaction of the last voice, or not at all.
+
+use super::{Announce, Approval, Approvals, NewRequest, internal};
+use crate::error::{Rejection, Result};
+use crate::group::Outcome;
+use crate::task::{self, Consent, Replay, Replayed};
+use crate::trouble::{self, Act};
+use crate::tx::Tx;
+use serde_json::json;
+use windlass_domain::id::{ApprovalId, TaskId};
+use windlass_domain::refusal::Refusal;
+use windlass_domain::replay::ReplayFrom;
+
+/// Somebody wants a replay. Ids are made before the first try.
+#[derive(Clone, Debug)]
+pub struct ReplayRequest {
+    /// What is to be replayed, and by whom.
+    pub replay: Replay,
+    /// Whether a person must agree.
+    pub consent: Consent,
+    /// The id of the question, should there be one.
+    pub approval: ApprovalId,
+    /// Who asks, and so cannot approve.
+    pub requested_by: String,
+    /// Who is told of the question.
+    pub announce: Option<Announce>,
+    /// The trouble that the new task resolves, in the same transaction.
+    pub resolves: Option<Act>,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Requested {
+    /// The new task is there; whether it was before.
+    Task(TaskId, bool),
+    /// It waits for people.
+    Waits(Box<Approval>),
+}
+
+impl Approvals {
+    /// Replays a task, or opens the question whether it may be; the same question is asked once.
+    pub async fn replay(&self, request: ReplayRequest) -> Outcome<Requested> {
+        let body = move |tx: &mut dyn Tx| ask_or_create(tx, &request);
+        let (requested, queued) = self.tasks.store().write("replay_request", body).await??;
+        self.tasks.stand_in_line(queued);
+        Ok(requested)
+    }
+}
+
+type Done = (Requested, Vec<task::Queued>);
+
+fn ask_or_create(tx: &mut dyn Tx, request: &ReplayRequest) -> Result<Outcome<Done>> {
+    let replay = &request.replay;
+    if let Some(act) = &request.resolves {
+        // The task's lock first, as everywhere; then nothing that follows can be refused any more.
+        task::load(tx, replay.origin)?;
+        if let Err(refusal) = trouble::check(tx, act)? {
+            return Ok(Err(refusal.into()));
+        }
+    }
+    match task::create_replay(tx, replay, request.consent)? {
+        Err(rejection) => Ok(Err(rejection)),
+        Ok((Replayed::New(id, _), _)) => {
+            resolve(tx, request, id)?;
+            Ok(Ok((Requested::Task(id, false), in_line(tx, id)?)))
+        }
+        Ok((Replayed::Existing(id), _)) => {
+            resolve(tx, request, id)?;
+            Ok(Ok((Requested::Task(id, true), Vec::new())))
+        }
+        Ok((Replayed::NeedsApproval(_), _)) => {
+            let new = NewRequest {
+                id: request.approval,
+                task: replay.origin,
+                action: "replay".to_owned(),
+                arguments: json!({
+                    "task": replay.origin,
+                    "from": from(&replay.from),
+                    "allow_non_idempotent": replay.allow_non_idempotent,
+                }),
+                request: serde_json::to_value(replay).unwrap_or_default(),
+                approvers: None,
+                requested_by: request.requested_by.clone(),
+                expires_ms: None,
+                announce: request.announce.clone(),
+            };
+            let opened = Approvals::open_request(tx, &new)?;
+            let waits = opened.map(|approval| (Requested::Waits(Box::new(approval)), Vec::new()));
+            Ok(waits.map_err(Rejection::from))
+        }
+    }
+}
+
+fn resolve(tx: &mut dyn Tx, request: &ReplayRequest, new: TaskId) -> Result<()> {
+    let Some(act) = &request.resolves else { return Ok(()) };
+    let act = Act { resolved_by_task: Some(new), ..act.clone() };
+    let resolved = trouble::carry_out(tx, &act)?;
+    resolved.map(drop).map_err(|refusal| internal(&refusal.to_string()))
+}
+
+fn from(from: &ReplayFrom) -> serde_json::Value {
+    serde_json::to_value(from).unwrap_or_default()
+}
+
+/// Makes the new task of an approved request. The engine says that this is what follows.
+pub fn carry_out_replay(tx: &mut dyn Tx, approval: &Approval) -> Result<Result<(), Refusal>> {
+    let replay = replay_of(approval);
+    let replay = replay.ok_or_else(|| internal("an approved replay does not say of what"))?;
+    match task::create_replay(tx, &replay, Consent::Given)? {
+        Ok(_) => Ok(Ok(())),
+        Err(Rejection::Refused(refusal)) => Ok(Err(refusal)),
+        Err(Rejection::Failed(error)) => Err(error),
+    }
+}
+
+fn replay_of(approval: &Approval) -> Option<Replay> {
+    approval.request.clone().and_then(|request| serde_json::from_value(request).ok())
+}
+
+/// Where the task that an approved request made stands in line.
+pub(super) fn made(tx: &mut dyn Tx, approval: &Approval) -> Result<Vec<task::Queued>> {
+    match replay_of(approval) {
+        Some(replay) => in_line(tx, replay.id),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn in_line(tx: &mut dyn Tx, id: TaskId) -> Result<Vec<task::Queued>> {
+    let found = task::load(tx, id)?;
+    Ok(found.and_then(|(task, _)| task::queued(&task)).into_iter().collect())
+}
