@@ -10,8 +10,8 @@ Usage: store-bench [--quick | --smoke] [--engine sqlite|postgres] [--only NAME] 
   --quick              about a minute an engine; without it about ten
   --smoke              the smallest sizes: shows that everything runs, and no figures
   --engine NAME        only this database; both otherwise
-  --only NAME          reference, hot, group, claim, snapshot, disk, latency, http, crowd or
-                       steps; may be repeated
+  --only NAME          reference, hot, group, claim, snapshot, disk, latency, http, crowd,
+                       steps or wake; may be repeated
   --folder PATH        where SQLite's files go; must be on a real disk
   --snapshot-seconds N for how long the old snapshot is held
   --shape C,B,N        only this shape of load in the part `hot`
@@ -19,8 +19,19 @@ Usage: store-bench [--quick | --smoke] [--engine sqlite|postgres] [--only NAME] 
 
 PostgreSQL's superuser URL is read from WINDLASS_TEST_POSTGRES: see scripts/bench-store.";
 
-const PARTS: [&str; 10] =
-    ["reference", "hot", "group", "claim", "snapshot", "disk", "latency", "http", "crowd", "steps"];
+const PARTS: [&str; 11] = [
+    "reference",
+    "hot",
+    "group",
+    "claim",
+    "snapshot",
+    "disk",
+    "latency",
+    "http",
+    "crowd",
+    "steps",
+    "wake",
+];
 
 /// Which database.
 #[derive(Clone, Debug)]
@@ -71,6 +82,8 @@ pub struct Sizes {
     pub workflows: usize,
     /// Steps of one task.
     pub long_task: usize,
+    /// How often each kind of wait is woken.
+    pub wakes: usize,
 }
 
 impl Sizes {
@@ -100,8 +113,9 @@ impl Sizes {
             http_batches: 20,
             crowd: (1_000, 10_000),
             crowd_watch: Duration::from_secs(20),
-            workflows: 1000,
-            long_task: 1000,
+            workflows: 1_000,
+            long_task: 1_000,
+            wakes: 40,
         }
     }
 
@@ -129,8 +143,9 @@ impl Sizes {
             http_batches: 5,
             crowd: (1_000, 10_000),
             crowd_watch: Duration::from_secs(10),
-            workflows: 1000,
-            long_task: 1000,
+            workflows: 1_000,
+            long_task: 1_000,
+            wakes: 40,
         }
     }
 
@@ -153,6 +168,7 @@ impl Sizes {
             crowd_watch: Duration::from_secs(1),
             workflows: 20,
             long_task: 60,
+            wakes: 2,
         }
     }
 }

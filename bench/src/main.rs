@@ -24,6 +24,7 @@ mod side;
 mod snapshot;
 mod steps;
 mod table;
+mod wake;
 
 use arguments::{Arguments, Engine};
 use std::process::ExitCode;
@@ -85,6 +86,9 @@ async fn run(arguments: &Arguments) -> Result<()> {
         }
         if arguments.wants("steps") {
             steps::run(engine, &arguments.sizes).await?;
+        }
+        if arguments.wants("wake") {
+            wake::run(engine, &arguments.sizes).await?;
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
--- Waits of tasks that wait no longer: they were cancelled, or ended by their deadline.
+-- Waits of tasks that were ended by hand; everybody else takes the wait along.
 DELETE FROM wait
 WHERE task_id IN (
     SELECT w.task_id FROM wait w JOIN task_state st ON st.id = w.task_id

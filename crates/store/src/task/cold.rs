@@ -12,6 +12,7 @@ use crate::statement;
 use crate::store::{Lane, Store};
 use crate::tx::{Call, Tx};
 use crate::value::Value;
+use crate::wait;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -241,6 +242,7 @@ impl Work {
                 *after
             }
             Ok(Decision::Change(change)) => {
+                waits_no_longer(tx, &change)?;
                 self.open_approval(tx, ask)?;
                 self.unsaved.push(Saved::change(&change, ask));
                 change.after
@@ -265,6 +267,14 @@ impl Work {
         let unsaved = std::mem::take(&mut self.unsaved);
         if unsaved.is_empty() { Ok(()) } else { save(tx, unsaved) }
     }
+}
+
+/// A parked task that goes on or ends is not to be woken any more.
+pub(super) fn waits_no_longer(tx: &mut dyn Tx, change: &Change) -> Result<()> {
+    if change.from == State::Waiting {
+        wait::remove(tx, change.after.id)?;
+    }
+    Ok(())
 }
 
 /// One row for `task/save`.

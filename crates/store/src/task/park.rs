@@ -79,7 +79,6 @@ impl Tasks {
     pub async fn wake_due(&self, limit: usize) -> Result<SweepReport> {
         let seed = Uuid::now_v7();
         let body = move |tx: &mut dyn Tx| {
-            wait::remove_stray(tx, limit)?;
             let now = tx.now()?;
             let rows = wait::due(tx, now, limit)?;
             wake_all(tx, &rows, "wake_due", seed, |_, wait| Ok(timer_rang(wait.kind)))
@@ -87,6 +86,11 @@ impl Tasks {
         let (report, queued) = self.store.write("wake_due", body).await?;
         self.stand_in_line(queued);
         Ok(report)
+    }
+
+    /// Forgets waits of tasks that were ended by hand, at most `limit`.
+    pub async fn forget_stray_waits(&self, limit: usize) -> Result<()> {
+        self.store.write("stray_waits", move |tx| wait::remove_stray(tx, limit)).await
     }
 
     /// The tasks whose end is awaited, at most `limit`.
@@ -301,6 +305,8 @@ fn wake(
     ask: &Ask,
 ) -> Result<bool> {
     if cold::decide_and_save(tx, task, ask, Some(woken(wait.step, result)))?.is_err() {
+        // Somebody moved the task by hand: it does not wait any more.
+        wait::remove(tx, wait.task)?;
         return Ok(false);
     }
     wait::remove(tx, wait.task)?;

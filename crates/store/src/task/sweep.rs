@@ -162,6 +162,7 @@ fn carry_out(
             change: derived(change_seed, task.id),
         };
         report.changed.push((task.id, change.after.status));
+        cold::waits_no_longer(tx, &change)?;
         queued.extend(cold::queued(&change.after));
         saved.push(Saved::change(&change, &ask));
     }

@@ -151,6 +151,7 @@ impl Engine {
 
     /// Clears the results of steps whose tasks finished long ago.
     pub async fn expire_steps(&self) -> Result<Report> {
+        self.inner.tasks.forget_stray_waits(BATCH).await?;
         let mut report = Report::default();
         loop {
             let (scanned, changed) = self.inner.steps.expire(EXPIRY_PAGE).await?;
