@@ -9,7 +9,8 @@ use windlass_domain::time::Timestamp;
 use windlass_domain::wait::WaitKind;
 
 /// A wait is read in this order.
-pub(crate) const COLUMNS: &str = "w.task_id, w.kind, w.step_id, w.lease_id, w.child_id, w.signal";
+pub(crate) const COLUMNS: &str =
+    "w.task_id, w.kind, w.step_id, w.lease_id, w.child_id, w.signal, w.key";
 
 statement!(shared PARK, "wait/park");
 statement!(shared OF_TASK, "wait/of_task");
@@ -34,6 +35,7 @@ pub(crate) struct Wait {
     pub lease: Option<LeaseId>,
     pub child: Option<TaskId>,
     pub signal: Option<String>,
+    pub key: Option<String>,
 }
 
 /// Reads a wait from the given column on.
@@ -45,6 +47,7 @@ pub(crate) fn wait(row: &Row, at: usize) -> Result<Wait> {
         lease: row.maybe(at + 3, Row::uuid)?.map(LeaseId),
         child: row.maybe(at + 4, Row::uuid)?.map(TaskId),
         signal: row.maybe(at + 5, |r, i| r.text(i).map(str::to_owned))?,
+        key: row.maybe(at + 6, |r, i| r.text(i).map(str::to_owned))?,
     })
 }
 
@@ -64,7 +67,6 @@ pub(crate) fn with_key(tx: &mut dyn Tx, signal: &str, key: &str) -> Result<Optio
 pub(crate) fn park(
     tx: &mut dyn Tx,
     wait: &Wait,
-    key: Option<&str>,
     wake_at: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<()> {
@@ -77,7 +79,7 @@ pub(crate) fn park(
         wait.lease.map(|lease| lease.0).into(),
         wake_at.into(),
         wait.signal.clone().into(),
-        key.into(),
+        wait.key.clone().into(),
         wait.child.map(|child| child.0).into(),
         now.into(),
     ];

@@ -21,7 +21,7 @@ use windlass_domain::command::Command;
 use windlass_domain::decide::may_record;
 use windlass_domain::id::{StepId, TaskId};
 use windlass_domain::json;
-use windlass_domain::refusal::Refusal;
+use windlass_domain::refusal::{FieldError, Refusal};
 use windlass_domain::snapshot::Snapshot;
 use windlass_domain::state::State;
 use windlass_domain::step::{CheckedStep, StepState};
@@ -123,10 +123,15 @@ impl Tasks {
 
 /// Where the wait's columns begin, and where they end, in a row of `wait/due` and `wait/ended`.
 const AT_WAIT: usize = row::SNAPSHOT_LENGTH;
-const AFTER_WAIT: usize = AT_WAIT + 6;
+const AFTER_WAIT: usize = AT_WAIT + 7;
 
 fn park(tx: &mut dyn Tx, item: &Park) -> Result<Outcome<Parked>> {
     let holder = &item.holder;
+    if item.until == Until::Task(holder.task) {
+        let detail = "a task that waits for its own end never goes on; name another one".into();
+        let field = FieldError { pointer: "/until/task".into(), code: "not_allowed", detail };
+        return Ok(Err(Refusal::Invalid(vec![field]).into()));
+    }
     if let Until::Signal { key: Some(key), .. } = &item.until {
         signal::lock(tx, key)?;
     }
@@ -195,12 +200,12 @@ fn park(tx: &mut dyn Tx, item: &Park) -> Result<Outcome<Parked>> {
     }
     step::insert(tx, &new)?;
     let (signal, key) = match &item.until {
-        Until::Signal { name, key } => (Some(name.clone()), key.as_deref()),
+        Until::Signal { name, key } => (Some(name.clone()), key.clone()),
         _ => (None, None),
     };
     let lease = Some(holder.lease);
-    let waits = Wait { task: task.id, kind, step: id, lease, child: other, signal };
-    wait::park(tx, &waits, key, wake_at, now)?;
+    let waits = Wait { task: task.id, kind, step: id, lease, child: other, signal, key };
+    wait::park(tx, &waits, wake_at, now)?;
     Ok(Ok(Parked::Waiting(id)))
 }
 
@@ -263,11 +268,12 @@ fn send(tx: &mut dyn Tx, new: &NewSignal, seed: Uuid) -> Result<Sent> {
                     false => refused(Refusal::TaskFinished { state: task.status }),
                 };
             }
-            wait::of_task(tx, task.id)?.filter(|wait| wait.signal.as_ref() == Some(&new.name))
+            let wants = |wait: &Wait| wait.signal.as_ref() == Some(&new.name) && wait.key.is_none();
+            wait::of_task(tx, task.id)?.filter(wants)
         }
         Target::Key(key) => {
             signal::lock(tx, key)?;
-            wait::with_key(tx, &new.name, key)?
+            longest_waiting(tx, &new.name, key)?
         }
     };
     let now = tx.now()?;
@@ -294,6 +300,19 @@ fn send(tx: &mut dyn Tx, new: &NewSignal, seed: Uuid) -> Result<Sent> {
     wake(tx, &mut task, &waits, &signal_came(new.id, &payload), &ask)?;
     let woke = Some(task.id);
     Ok((Ok(Signalled { duplicate: false, woke }), cold::queued(&task)))
+}
+
+/// Who has waited longest for a signal of a key, and still does: one that is being woken or ended
+/// at this moment is passed over, once its lock is free.
+fn longest_waiting(tx: &mut dyn Tx, name: &str, key: &str) -> Result<Option<Wait>> {
+    while let Some(found) = wait::with_key(tx, name, key)? {
+        let task = cold::load(tx, found.task)?;
+        if task.is_some_and(|(task, _)| task.status == State::Waiting) {
+            return Ok(Some(found));
+        }
+        wait::remove(tx, found.task)?;
+    }
+    Ok(None)
 }
 
 /// Ends a wait with what came, and puts its task in line again.

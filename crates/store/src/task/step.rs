@@ -246,14 +246,22 @@ fn record(tx: &mut dyn Tx, items: &[&RecordStep]) -> Result<HashMap<Uuid, Record
             ]
         })
         .collect();
-    let mut calls = vec![Call::each(&RECORD, vec![now.clone()], rows)];
-    let told = latest_checkpoints(&items);
+    let call = Call::each(&RECORD, vec![now.clone()], rows);
+    let recorded = if items.iter().all(|item| item.checkpoint.is_none()) {
+        tx.run_and_commit(vec![call])?.remove(0)
+    } else {
+        tx.run(call)?
+    };
+    let recorded: Vec<Uuid> =
+        recorded.iter().map(|row| task_of(row, &ids)).collect::<Result<_>>()?;
+    // A checkpoint comes with its step or not at all: a repeated call brings no old one back.
+    let fresh: Vec<&RecordStep> =
+        items.iter().copied().filter(|item| recorded.contains(&item.id().0)).collect();
+    let told = latest_checkpoints(&fresh);
     if !told.is_empty() {
-        calls.push(save_progress(now, told));
+        tx.run(save_progress(now, told))?;
     }
-    let recorded = tx.run_and_commit(calls)?;
-    let answer = |id| (id, Recorded { id: StepId(id), earlier: None });
-    recorded[0].iter().map(|row| task_of(row, &ids).map(answer)).collect()
+    Ok(recorded.into_iter().map(|id| (id, Recorded { id: StepId(id), earlier: None })).collect())
 }
 
 /// A task has one checkpoint: of several in one batch the last one counts.
@@ -338,9 +346,8 @@ fn begin(tx: &mut dyn Tx, item: &BeginStep) -> Result<Outcome<Begun>> {
     };
     let id = item.step.key.id(holder.task);
     let known = step::find(tx, holder.task, id)?;
-    if task.status == State::Waiting
-        && wait::of_task(tx, task.id)?.is_some_and(|wait| wait.lease == Some(holder.lease))
-    {
+    let parked_here = |wait: Wait| wait.lease == Some(holder.lease) && wait.step == id;
+    if task.status == State::Waiting && wait::of_task(tx, task.id)?.is_some_and(parked_here) {
         // The same call again, after it has parked the task.
         return Ok(Err(Refusal::InDoubt { step: id }.into()));
     }
@@ -401,8 +408,9 @@ fn doubt(
         lease: Some(holder.lease),
         child: None,
         signal: None,
+        key: None,
     };
-    wait::park(tx, &waits, None, None, now)?;
+    wait::park(tx, &waits, None, now)?;
     if step.status != StepState::InDoubt {
         step.status = StepState::InDoubt;
         step::save(tx, &step)?;

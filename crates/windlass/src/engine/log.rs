@@ -217,6 +217,11 @@ impl Tail {
                     self.at = Some(head);
                     let _ = inner.log.entries.send(Told::Begins);
                     inner.waiters.wake_all();
+                    // What ended before the tail began is not told by it.
+                    let awaited = inner.awaited.all();
+                    if !awaited.is_empty() {
+                        Engine { inner: Arc::clone(inner) }.ended(awaited).await;
+                    }
                     inner.tasks.tail(head, PAGE).await
                 }
                 Err(error) => Err(error),

@@ -75,6 +75,10 @@ impl Awaited {
         }
     }
 
+    pub(super) fn all(&self) -> Vec<TaskId> {
+        self.lock().iter().copied().collect()
+    }
+
     pub(super) fn take(&self, task: TaskId) -> bool {
         self.lock().remove(&task)
     }

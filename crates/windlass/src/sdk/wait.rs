@@ -30,15 +30,20 @@ impl Ctx {
         SignalWait { ctx: self, name: name.into(), key: None, payload: PhantomData }
     }
 
+    pub(super) fn refuse_in_parallel(&self) -> Result<()> {
+        if !self.is_parallel() {
+            return Ok(());
+        }
+        let message = "a task that waits has no worker for the steps beside the wait; wait before \
+                       or after the parallel section";
+        Err(Failure::new("WAIT_IN_PARALLEL", message))
+    }
+
     /// Parks the task until something comes; what came is the answer.
     pub(super) async fn wait(&self, until: Until, timeout: Option<Duration>) -> Result<Json> {
         let timeout_ms = timeout.map(|t| t.as_millis().try_into().unwrap_or(i64::MAX));
         until.check(timeout_ms).map_err(|r| Failure::new("INVALID_WAIT", r.to_string()))?;
-        if self.is_parallel() {
-            let message = "a task that waits has no worker for the steps beside the wait; wait \
-                           before or after the parallel section";
-            return Err(Failure::new("WAIT_IN_PARALLEL", message));
-        }
+        self.refuse_in_parallel()?;
         let name = until.key(0).name;
         let occurrence = self.occurrence(&name, &until.inputs());
         let (_, past) = self.revisit(&until.key(occurrence))?;

@@ -169,6 +169,10 @@ async fn a_checkpoint_comes_with_its_step(dialect: Dialect) {
     record(&world, item).await.unwrap();
     record(&world, done(&held, "b", json!(1))).await.unwrap();
     assert_eq!(world.show(held.task.id).await.checkpoint, Some(json!({"at": 1})));
+    // A step that was there before brings no checkpoint along.
+    let again = RecordStep { checkpoint: Some("{\"at\":0}".into()), ..done(&held, "a", json!(1)) };
+    record(&world, again).await.unwrap();
+    assert_eq!(world.show(held.task.id).await.checkpoint, Some(json!({"at": 1})));
 }
 
 async fn many_steps_of_many_tasks_share_a_transaction(dialect: Dialect) {

@@ -21,6 +21,9 @@ conformance!(
     a_signal_that_came_early_is_taken_by_the_wait,
     a_signal_is_taken_by_one_wait,
     a_signal_with_a_key_goes_to_whoever_has_waited_longest,
+    a_signal_with_a_key_passes_over_a_wait_that_is_over,
+    a_signal_to_a_task_is_not_for_its_key,
+    a_task_cannot_wait_for_itself,
     a_signal_sent_twice_is_one_signal,
     a_signal_to_a_finished_or_unknown_task_is_refused,
     a_wait_for_a_signal_may_time_out,
@@ -193,6 +196,32 @@ async fn a_signal_with_a_key_goes_to_whoever_has_waited_longest(dialect: Dialect
     // The third one waits for somebody.
     let held = world.running(job()).await;
     assert!(matches!(park(&world, &held, with_key("go", "k")).await.unwrap(), Parked::Woken(..)));
+}
+
+async fn a_signal_with_a_key_passes_over_a_wait_that_is_over(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let gone = parked(&world, with_key("go", "k")).await;
+    world.pass_ms(1);
+    let second = parked(&world, with_key("go", "k")).await;
+    world.cancel(gone.task.id).await.unwrap();
+    let sent = send(&world, "go", Target::Key("k".into()), json!(1)).await.unwrap();
+    assert_eq!(sent.woke, Some(second.task.id));
+}
+
+async fn a_signal_to_a_task_is_not_for_its_key(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let held = parked(&world, with_key("go", "k")).await;
+    let sent = send(&world, "go", Target::Task(held.task.id), json!(1)).await.unwrap();
+    assert_eq!(sent.woke, None);
+    assert_eq!(world.status(held.task.id).await, State::Waiting);
+}
+
+async fn a_task_cannot_wait_for_itself(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let held = world.running(job()).await;
+    let own = park(&world, &held, Until::Task(held.task.id)).await;
+    assert_eq!(refused(own), "validation_failed");
+    assert_eq!(world.status(held.task.id).await, State::Running);
 }
 
 async fn a_signal_sent_twice_is_one_signal(dialect: Dialect) {
