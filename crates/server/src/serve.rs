@@ -45,11 +45,13 @@ pub async fn run(config: Config) -> Result<()> {
     }
     let threshold = i64::try_from(config.replay_approval_threshold).unwrap_or(i64::MAX);
     let api = Api::new(engine.clone(), keys).with_replay_threshold(threshold);
+    // Before anybody is told that the server is there: whoever ends it at once ends it gracefully.
+    let told_to_end = end_signals();
     tracing::info!(%address, node = %engine.node(), "windlass is listening");
     let routes = http::router(api);
     let draining = engine.clone();
     let stop = async move {
-        told_to_end().await;
+        told_to_end.await;
         tracing::info!("shutting down: no new work; requests may finish");
         draining.drain();
     };
@@ -93,14 +95,18 @@ fn raise_file_limit() {
     }
 }
 
-/// SIGTERM or Ctrl-C.
-async fn told_to_end() {
+/// SIGTERM or Ctrl-C, from the call on.
+fn end_signals() -> impl Future<Output = ()> {
     use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
-        return drop(tokio::signal::ctrl_c().await);
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
+    let terminate = signal(SignalKind::terminate());
+    let interrupt = signal(SignalKind::interrupt());
+    async move {
+        let (Ok(mut terminate), Ok(mut interrupt)) = (terminate, interrupt) else {
+            return drop(tokio::signal::ctrl_c().await);
+        };
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
     }
 }
