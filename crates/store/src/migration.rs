@@ -50,6 +50,7 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(7, "eager", "0007_eager"),
     migration!(8, "log_removed", "0008_log_removed"),
     migration!(9, "agent", "0009_agent"),
+    migration!(10, "flow", "0010_flow"),
 ];
 
 impl Migration {

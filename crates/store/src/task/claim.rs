@@ -1,20 +1,31 @@
-//! Claiming: ripen what is due, take what is ready, answer with what was taken, in one transaction
-//! and on PostgreSQL in one round trip.
+//! Claiming: whose turn it is, what fits, take it, and answer with what was taken, in one
+//! transaction. Concurrent claims share it.
+//!
+//! Invariant: the database decides. Lanes, turns and counts say where to look and how much to ask
+//! for; what a claim gets is what its statement changed.
+//! Invariant: what becomes active under a limit was counted after the lock that all claims take.
 
 use super::Tasks;
-use super::cold::Ask;
-use super::floor::{Begun, Lane, NONE};
+use super::cold::{self, Ask};
+use super::lane::Common;
+use super::lane::{self, Lanes, Looking};
+use super::room::{Lock, Room};
 use super::row::{Task, task};
-use crate::error::{Error, Rejection, Result};
+use crate::error::{Error, Result};
+use crate::group::{Bounds, Group, Outcome};
 use crate::statement;
 use crate::statement::Dialect;
 use crate::step::{self, Step};
+use crate::store::Store;
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use uuid::Uuid;
 use windlass_domain::command::Command;
+use windlass_domain::fair::Part;
 use windlass_domain::id::{ClaimId, LeaseId, TaskId};
+use windlass_domain::limit::Bound;
 use windlass_domain::profile::Profile;
 use windlass_domain::time::Timestamp;
 
@@ -31,6 +42,9 @@ pub(super) static STATEMENTS: &[&crate::statement::Statement] =
 
 /// How many due tasks one claim ripens: enough to keep up, few enough to stay short.
 const RIPEN_LIMIT: i64 = 1_000;
+
+/// The most tasks that one claim takes.
+const MOST_TASKS: usize = 1_000;
 
 /// How many steps an assignment carries; whoever has more lists the rest.
 pub const STEPS_LIMIT: i64 = 200;
@@ -90,62 +104,163 @@ impl Fresh {
     }
 }
 
-/// How a try of a claim looks for tasks.
-#[derive(Clone, Copy)]
-struct Look {
-    /// Whether it looks for due tasks first.
-    ripen: bool,
-    /// Whether it is the same call's second look, which adds to what the first one took.
+/// A claim on its way: what it still wants, and what it has.
+#[derive(Clone)]
+struct Asking {
+    claim: Claim,
+    lines: Vec<(String, Profile)>,
+    max: usize,
+    has: Vec<Assignment>,
+    /// Whether an earlier round of this very call took something, so that this one adds to it.
     again: bool,
 }
 
-/// What one try of a claim did.
-struct Taken {
-    assignments: Vec<Assignment>,
-    /// How many of them this try took; the others are of an earlier one.
-    new: usize,
-    /// The lowest key taken in each lane.
-    lowest: Vec<Option<i64>>,
-    ripened: Vec<(String, Profile, i64)>,
-}
-
-impl Tasks {
-    /// Takes ready tasks, at most `max`. An empty answer means that none was ready.
-    pub async fn claim(&self, claim: Claim) -> Result<Vec<Assignment>> {
-        let max = claim.max.min(1_000);
-        if max == 0 {
-            return Ok(Vec::new());
-        }
-        let lanes: Vec<Lane> = (claim.queues.iter())
+impl Asking {
+    fn new(claim: Claim) -> Asking {
+        let lines = (claim.queues.iter())
             .flat_map(|queue| claim.profiles.iter().map(|&p| (queue.clone(), p)))
             .filter(|(_, profile)| *profile != Profile::Ledger)
             .collect();
-        let begun = self.floor.begin(&lanes);
-        let floors = &begun.floors;
-        let ripen = self.floor.is_time_to_ripen();
-        let look = Look { ripen, again: false };
-        let taken = self.claim_from(&claim, max, &lanes, floors, look).await?;
-        if taken.new == 0 && !taken.assignments.is_empty() {
-            // The call was made before: this is what it gave.
-            return Ok(taken.assignments);
-        }
-        let everything = ripen && floors.iter().all(|&f| f == NONE);
-        if taken.assignments.len() >= max || everything {
-            return Ok(self.settle(taken, &begun, &lanes, floors, max));
-        }
-        // Short: something may lie below the floor, or be due.
-        let everything = vec![NONE; lanes.len()];
-        let ripened = taken.ripened;
-        let look = Look { ripen: true, again: true };
-        let mut taken = self.claim_from(&claim, max, &lanes, &everything, look).await?;
-        taken.ripened.extend(ripened);
-        Ok(self.settle(taken, &begun, &lanes, &everything, max))
+        let max = claim.max.min(MOST_TASKS);
+        Asking { claim, lines, max, has: Vec::new(), again: false }
     }
 
-    /// Takes these very tasks, as far as they are ready and in the claim's lanes. What it could not
-    /// take is not in the answer.
+    fn left(&self) -> i64 {
+        self.max.saturating_sub(self.has.len()) as i64
+    }
+}
+
+/// What one transaction did for one claim.
+pub(super) struct Taken {
+    /// The call was made before, and this is what it gave.
+    repeated: bool,
+    /// All that the call holds, also from before.
+    pub(super) assignments: Vec<Assignment>,
+    /// How many of them this transaction took.
+    new: usize,
+    /// How many it asked for.
+    asked: i64,
+}
+
+/// What one transaction did; hints are settled after its commit.
+pub(super) struct Took {
+    pub(super) each: Vec<Taken>,
+    /// The rows of the calls that went before.
+    pub(super) before: Vec<Vec<Row>>,
+    looking: Looking,
+    /// How many were taken of each lane, and the key of the last.
+    lanes: HashMap<i64, (i64, Option<i64>)>,
+    /// Lanes that were asked for by a call that had its answer already.
+    untouched: HashSet<i64>,
+    /// Whether all lanes were looked at and nothing was held back.
+    everything: bool,
+}
+
+impl Took {
+    fn add(&mut self, asking: &Asking, parts: &[Part], held: Vec<Assignment>, new: usize) {
+        let repeated = !asking.again && new == 0 && !held.is_empty();
+        if repeated {
+            self.untouched.extend(parts.iter().map(|part| part.lane));
+        }
+        self.each.push(Taken { assignments: held, new, asked: quota(parts), repeated });
+    }
+
+    /// The transaction is committed.
+    pub(super) fn settle(mut self) -> (Vec<Taken>, bool) {
+        let lanes: Vec<i64> = self.looking.in_hand().collect();
+        // A repeated call took nothing because it had its answer: that says nothing of its lanes.
+        for lane in lanes.into_iter().filter(|lane| !self.untouched.contains(lane)) {
+            let (taken, last) = self.lanes.get(&lane).copied().unwrap_or_default();
+            self.looking.settle(lane, taken, last);
+        }
+        (self.each, self.everything)
+    }
+}
+
+/// Claims of this node share transactions.
+pub(super) fn group(
+    store: Store,
+    lanes: Arc<Lanes>,
+    bounds: Bounds,
+) -> Group<Claim, Vec<Assignment>> {
+    // Each claim may take a thousand tasks.
+    let bounds = Bounds { items: 64, ..bounds };
+    Group::new(
+        "claim",
+        bounds,
+        |_| 1024,
+        move |claims| {
+            let (store, lanes) = (store.clone(), Arc::clone(&lanes));
+            async move { run(&store, &lanes, claims).await }
+        },
+    )
+}
+
+/// A lane may be shorter than its share, and a line shorter than what was wanted: then a claim asks
+/// again, so often at most for each of its lines.
+const ROUNDS: usize = 4;
+
+async fn run(
+    store: &Store,
+    lanes: &Arc<Lanes>,
+    claims: Vec<Claim>,
+) -> Vec<Outcome<Vec<Assignment>>> {
+    let mut asking: Vec<Asking> = claims.into_iter().map(Asking::new).collect();
+    let mut open: Vec<usize> = (0..asking.len()).collect();
+    let lines = asking.iter().map(|asking| asking.lines.len()).max().unwrap_or_default();
+    for _ in 0..ROUNDS + lines {
+        let (lanes, wanted) = (Arc::clone(lanes), open.iter().map(|&i| asking[i].clone()));
+        let wanted: Vec<Asking> = wanted.collect();
+        let body = move |tx: &mut dyn Tx| take(tx, &lanes, &wanted, Vec::new(), Look::Everywhere);
+        let (each, everything) = match store.write("claim", body).await {
+            Ok(took) => took.settle(),
+            // What was taken in an earlier round is somebody's already.
+            Err(error) => {
+                let outcome = |asking: Asking| match asking.has.is_empty() {
+                    true => Err(error.clone().into()),
+                    false => Ok(asking.has),
+                };
+                return asking.into_iter().map(outcome).collect();
+            }
+        };
+        let mut short = Vec::new();
+        for (&index, taken) in open.iter().zip(each) {
+            let asking = &mut asking[index];
+            // Less than it asked for: what it was counted on was not there, but others may be.
+            let again = !taken.repeated && (taken.new as i64) < taken.asked;
+            asking.has = taken.assignments;
+            asking.again = !asking.has.is_empty();
+            if again && asking.left() > 0 && !(everything && taken.new == 0 && taken.asked == 0) {
+                short.push(index);
+            }
+        }
+        open = short;
+        if open.is_empty() {
+            break;
+        }
+    }
+    asking.into_iter().map(|asking| Ok(asking.has)).collect()
+}
+
+impl Tasks {
+    /// Takes ready tasks, at most `max`. An empty answer means that none was ready, or that limits
+    /// hold them back.
+    pub async fn claim(&self, claim: Claim) -> Result<Vec<Assignment>> {
+        if claim.max == 0 {
+            return Ok(Vec::new());
+        }
+        match self.claims.join(vec![claim]).await.pop() {
+            Some(Ok(assignments)) => Ok(assignments),
+            Some(Err(crate::error::Rejection::Failed(error))) => Err(error),
+            Some(Err(crate::error::Rejection::Refused(_))) | None => Err(cold::no_answer()),
+        }
+    }
+
+    /// Takes these very tasks, as far as they are ready, in the claim's lanes, and within limits.
+    /// What it could not take is not in the answer.
     pub async fn claim_tasks(&self, claim: &Claim, ids: Vec<TaskId>) -> Result<Vec<Assignment>> {
-        let mut asks = Vec::with_capacity(ids.len());
+        let limits = self.lanes.limits();
+        let mut asks: Vec<(Ask, Vec<Bound>)> = Vec::with_capacity(ids.len());
         for id in ids {
             let Some(task) = self.show(id).await? else { continue };
             if claim.queues.contains(&task.queue) && claim.profiles.contains(&task.profile) {
@@ -156,14 +271,21 @@ impl Tasks {
                     lease_ms: claim.lease_ms,
                     start: claim.start,
                 };
-                asks.push(Ask::new(id, command, claim.session.as_str()));
+                let bounds = limits.as_ref().map(|limits| Common::from(&task).bounds(limits));
+                let ask = Ask::new(id, command, claim.session.as_str());
+                asks.push((ask, bounds.unwrap_or_default()));
             }
         }
-        for outcome in self.asks.join(asks).await {
-            if let Err(Rejection::Failed(error)) = outcome {
-                return Err(error);
+        let body = move |tx: &mut dyn Tx| {
+            let mut room = Room::default();
+            if limits.is_some() {
+                room.hold(tx, Lock::Active, asks.iter().map(|(_, bounds)| &bounds[..]))?;
             }
-        }
+            let fitting = asks.iter().filter(|(_, bounds)| room.admit(bounds));
+            let fitting: Vec<Ask> = fitting.map(|(ask, _)| ask.clone()).collect();
+            cold::decide_all(tx, &fitting)
+        };
+        self.store.write("claim_tasks", body).await?;
         let claim = claim.clone();
         let body = move |tx: &mut dyn Tx| assignments(&tx.run(assigned(&claim))?);
         self.store.read("claim_tasks", body).await
@@ -208,169 +330,271 @@ impl Tasks {
         }
         Ok(held)
     }
-
-    fn settle(
-        &self,
-        taken: Taken,
-        begun: &Begun,
-        lanes: &[Lane],
-        began: &[i64],
-        max: usize,
-    ) -> Vec<Assignment> {
-        let full = taken.assignments.len() >= max;
-        for ((lane, lowest), &began) in lanes.iter().zip(taken.lowest).zip(began) {
-            match lowest {
-                Some(lowest) if full => self.floor.raise(begun, lane, began, lowest),
-                _ if !full => self.floor.reset(&lane.0, lane.1),
-                _ => {}
-            }
-        }
-        for (queue, profile, order_key) in taken.ripened {
-            self.floor.lower_to(&queue, profile, order_key);
-        }
-        taken.assignments
-    }
-
-    async fn claim_from(
-        &self,
-        claim: &Claim,
-        max: usize,
-        lanes: &[Lane],
-        floors: &[i64],
-        look: Look,
-    ) -> Result<Taken> {
-        let (claim, lanes, floors) = (claim.clone(), lanes.to_vec(), floors.to_vec());
-        let body = move |tx: &mut dyn Tx| {
-            // A test's clock may jump between two claims.
-            let look = Look { ripen: look.ripen || tx.fixed_now().is_some(), ..look };
-            match tx.dialect() {
-                Dialect::Postgres => claim_postgres(tx, &claim, max, &lanes, &floors, look),
-                Dialect::Sqlite => claim_sqlite(tx, &claim, max, &lanes, look),
-            }
-        };
-        self.store.write("claim", body).await
-    }
 }
 
-/// Everything in one flight: each lane's statement counts what the ones before it took.
-fn claim_postgres(
+/// Whether a claim that finds too little looks everywhere.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    Everywhere,
+    /// Only where this node knows of something.
+    Here,
+}
+
+/// Finds and takes, in the caller's transaction, after the calls of `before`; on PostgreSQL that
+/// ends it.
+fn take(
     tx: &mut dyn Tx,
-    claim: &Claim,
-    max: usize,
-    lanes: &[Lane],
-    floors: &[i64],
+    lanes: &Arc<Lanes>,
+    asking: &[Asking],
+    before: Vec<Call<'_>>,
     look: Look,
-) -> Result<Taken> {
-    let mut calls = Vec::with_capacity(lanes.len() + 2);
-    if look.ripen {
-        calls.push(ripen(tx));
+) -> Result<Took> {
+    let mut looking = lanes.begin();
+    // A test's clock may jump between two claims.
+    let ripens = look == Look::Everywhere && (lanes.is_time_to_ripen() || tx.fixed_now().is_some());
+    let mut looked = look == Look::Here;
+    if look == Look::Everywhere && lanes.scan_is_due() {
+        look_everywhere(tx, lanes, &looking)?;
+        looked = true;
+    } else if ripens {
+        ripen(tx, lanes)?;
     }
-    let lanes: Vec<_> = lanes.iter().zip(floors.iter().copied()).collect();
-    calls.extend(self::calls(tx, claim, max, &lanes, look.again));
-    let mut rows = tx.run_and_commit(calls)?;
-    let assignments = assignments(&rows.pop().unwrap_or_default())?;
-    let mut rows = rows.into_iter();
-    let ripened = match look.ripen {
-        true => ripened(&rows.next().unwrap_or_default())?,
-        false => Vec::new(),
+    let mut room = lanes.limits().map(|_| Room::default());
+    let mut plans: Vec<Vec<Part>> = vec![Vec::new(); asking.len()];
+    let mut held_back = plan(tx, lanes, &mut looking, asking, &mut room, &mut plans)?;
+    let short = |plans: &[Vec<Part>]| {
+        plans.iter().zip(asking).any(|(parts, asking)| quota(parts) < asking.left())
     };
-    let rows: Vec<_> = rows.collect();
-    let new = rows.iter().map(Vec::len).sum();
-    let lowest = rows.iter().map(|lane| lowest(lane)).collect::<Result<_>>()?;
-    Ok(Taken { assignments, new, lowest, ripened })
-}
-
-/// One writer and no round trips: lane by lane, until there is enough. No floor either: SQLite
-/// leaves no dead entries in an index.
-fn claim_sqlite(
-    tx: &mut dyn Tx,
-    claim: &Claim,
-    max: usize,
-    lanes: &[Lane],
-    look: Look,
-) -> Result<Taken> {
-    let call = ripen(tx);
-    let ripened = ripened(&tx.run(call)?)?;
-    let (assignments, new) = take_sqlite(tx, claim, max, lanes, look.again)?;
-    Ok(Taken { assignments, new, lowest: vec![None; lanes.len()], ripened })
-}
-
-/// Takes and answers, and tells how many it took; on SQLite.
-pub(super) fn take_sqlite(
-    tx: &mut dyn Tx,
-    claim: &Claim,
-    max: usize,
-    lanes: &[Lane],
-    again: bool,
-) -> Result<(Vec<Assignment>, usize)> {
-    let fresh = Fresh::new(max);
-    let earlier = vec![claim.session.as_str().into(), claim.claim.0.into()];
-    let earlier = tx.run(Call::one(&COUNT_CLAIMED, earlier))?;
-    let earlier = earlier.first().map_or(Ok(0), |row| row.int(0))? as usize;
-    let mut count = earlier;
-    // What it took before was its answer, unless this is the same call's second look.
-    let lanes = if earlier > 0 && !again { &[] } else { lanes };
-    for lane in lanes {
-        let free = count.min(max)..max;
-        let items = free.map(|i| vec![fresh.leases[i].into(), fresh.changes[i].into()]).collect();
-        let mut call = Call::each(&CLAIM, lane_values(tx, claim, lane, max, NONE), items);
-        call.stop_when_empty = true;
-        count += tx.run(call)?.len();
+    if !looked && !held_back && short(&plans) {
+        look_everywhere(tx, lanes, &looking)?;
+        held_back = plan(tx, lanes, &mut looking, asking, &mut room, &mut plans)?;
+        looked = true;
     }
-    Ok((assignments(&tx.run(assigned(claim))?)?, count - earlier))
-}
-
-/// Takes and answers, on PostgreSQL: a statement a lane, then one that reads what they took.
-pub(super) fn calls<'a>(
-    tx: &dyn Tx,
-    claim: &Claim,
-    max: usize,
-    lanes: &[(&Lane, i64)],
-    again: bool,
-) -> Vec<Call<'a>> {
-    let fresh = Fresh::new(max);
-    let mut calls = Vec::with_capacity(lanes.len() + 1);
-    for &(lane, floor) in lanes {
-        let mut shared = lane_values(tx, claim, lane, max, floor);
-        shared.push(Value::UuidList(fresh.leases.clone()));
-        shared.push(Value::UuidList(fresh.changes.clone()));
-        shared.push(again.into());
-        calls.push(Call::one(&CLAIM, shared));
+    let everything = looked && !held_back;
+    if let Some(room) = &room {
+        lanes.fill(room.full().cloned());
     }
-    calls.push(assigned(claim));
-    calls
+    let mut took = Took {
+        each: Vec::new(),
+        before: Vec::new(),
+        looking,
+        lanes: HashMap::new(),
+        untouched: HashSet::new(),
+        everything,
+    };
+    match tx.dialect() {
+        Dialect::Postgres => take_postgres(tx, lanes, asking, &plans, room, before, &mut took)?,
+        Dialect::Sqlite => take_sqlite(tx, lanes, asking, &plans, room, before, &mut took)?,
+    }
+    Ok(took)
 }
 
-fn ripen<'a>(tx: &dyn Tx) -> Call<'a> {
-    Call::one(&RIPEN, vec![tx.fixed_now().into(), RIPEN_LIMIT.into()])
+/// For those who wait for what `before` brings.
+pub(super) fn take_after(
+    tx: &mut dyn Tx,
+    lanes: &Arc<Lanes>,
+    claims: &[Claim],
+    before: Vec<Call<'_>>,
+) -> Result<Took> {
+    let asking: Vec<Asking> = claims.iter().cloned().map(Asking::new).collect();
+    take(tx, lanes, &asking, before, Look::Here)
+}
+
+fn quota(parts: &[Part]) -> i64 {
+    parts.iter().map(|part| part.quota).sum()
+}
+
+/// Adds to the plans what is still missing. Whether a limit holds something back.
+fn plan(
+    tx: &mut dyn Tx,
+    lanes: &Lanes,
+    looking: &mut Looking,
+    asking: &[Asking],
+    room: &mut Option<Room>,
+    plans: &mut [Vec<Part>],
+) -> Result<bool> {
+    let Some(room) = room else {
+        for (asking, parts) in asking.iter().zip(plans) {
+            let left = asking.left() - quota(parts);
+            add(parts, looking.plan(&asking.lines, left, |_| true).parts);
+        }
+        return Ok(false);
+    };
+    let mut held_back = false;
+    // Those whose turn it is may be full: then it is the next ones' turn.
+    for _ in 0..ROUNDS {
+        let left = |(asking, parts): (&Asking, &Vec<Part>)| asking.left() - quota(parts);
+        let wanted: i64 = asking.iter().zip(plans.iter()).map(left).sum();
+        let all: Vec<_> = asking.iter().flat_map(|asking| asking.lines.iter().cloned()).collect();
+        let candidates = match wanted {
+            0 => Vec::new(),
+            _ => looking.candidates(&all, wanted),
+        };
+        if candidates.is_empty() {
+            return Ok(held_back || (wanted > 0 && looking.is_anybody(&all)));
+        }
+        room.hold(tx, Lock::Active, candidates.iter().map(|bounds| &bounds[..]))?;
+        for (asking, parts) in asking.iter().zip(plans.iter_mut()) {
+            let left = asking.left() - quota(parts);
+            let planned = looking.plan(&asking.lines, left, |bounds| room.admit(bounds));
+            held_back |= planned.held_back;
+            add(parts, planned.parts);
+        }
+        lanes.fill(room.full().cloned());
+        if !held_back {
+            break;
+        }
+    }
+    Ok(held_back)
+}
+
+fn add(parts: &mut Vec<Part>, more: Vec<Part>) {
+    for part in more {
+        match parts.iter_mut().find(|known| known.lane == part.lane) {
+            Some(known) => known.quota += part.quota,
+            None => parts.push(part),
+        }
+    }
+}
+
+/// Ripens what is due and looks at all lanes.
+fn look_everywhere(tx: &mut dyn Tx, lanes: &Lanes, looking: &Looking) -> Result<()> {
+    ripen(tx, lanes)?;
+    let rows = tx.run(lane::scan())?;
+    looking.scanned(&rows)
+}
+
+fn ripen(tx: &mut dyn Tx, lanes: &Lanes) -> Result<()> {
+    let call = Call::one(&RIPEN, vec![tx.fixed_now().into(), RIPEN_LIMIT.into()]);
+    for row in tx.run(call)? {
+        lanes.stand(row.int(0)?, row.int(1)?);
+    }
+    Ok(())
+}
+
+/// A statement a claim, then one each that reads what it holds now.
+fn take_postgres(
+    tx: &mut dyn Tx,
+    lanes: &Lanes,
+    asking: &[Asking],
+    plans: &[Vec<Part>],
+    room: Option<Room>,
+    before: Vec<Call<'_>>,
+    took: &mut Took,
+) -> Result<()> {
+    let count = before.len();
+    let mut calls = before;
+    for (asking, parts) in asking.iter().zip(plans) {
+        let fresh = Fresh::new(asking.max);
+        let mut shared = claim_values(tx, &asking.claim);
+        shared.push(Value::UuidList(fresh.leases));
+        shared.push(Value::UuidList(fresh.changes));
+        shared.push(asking.again.into());
+        let item = |part: &Part| vec![part.lane.into(), part.from_key.into(), part.quota.into()];
+        if !parts.is_empty() {
+            calls.push(Call::each(&CLAIM, shared, parts.iter().map(item).collect()));
+        }
+    }
+    let rated = room.filter(|_| is_rated(lanes, plans));
+    let mut rows = match rated {
+        None => {
+            calls.extend(asking.iter().map(|asking| assigned(&asking.claim)));
+            tx.run_and_commit(calls)?
+        }
+        Some(mut room) => {
+            let mut rows = Vec::with_capacity(calls.len() + asking.len());
+            for call in calls {
+                rows.push(tx.run(call)?);
+            }
+            for row in rows[count..].iter().flatten() {
+                room.took(&lanes.bounds(row.int(0)?), 1);
+            }
+            let rates: Vec<Call<'_>> = room.rates(tx.fixed_now()).into_iter().collect();
+            let skip = rates.len();
+            let rest = asking.iter().map(|asking| assigned(&asking.claim));
+            rows.extend(
+                tx.run_and_commit(rates.into_iter().chain(rest).collect())?.split_off(skip),
+            );
+            rows
+        }
+    };
+    let held = rows.split_off(rows.len() - asking.len());
+    let mut claimed = rows.split_off(count).into_iter();
+    took.before = rows;
+    for ((asking, parts), held) in asking.iter().zip(plans).zip(held) {
+        let rows = if parts.is_empty() { Vec::new() } else { claimed.next().unwrap_or_default() };
+        for row in &rows {
+            let (lane, key) = (row.int(0)?, row.int(1)?);
+            let entry = took.lanes.entry(lane).or_default();
+            *entry = (entry.0 + 1, entry.1.max(Some(key)));
+        }
+        took.add(asking, parts, assignments(&held)?, rows.len());
+    }
+    Ok(())
+}
+
+fn is_rated(lanes: &Lanes, plans: &[Vec<Part>]) -> bool {
+    plans.iter().flatten().any(|part| lanes.bounds(part.lane).iter().any(|b| b.rate.is_some()))
+}
+
+/// One writer and no round trips: task by task. No keys either: SQLite leaves no dead entries in
+/// an index, so a lane is read from its beginning.
+fn take_sqlite(
+    tx: &mut dyn Tx,
+    lanes: &Lanes,
+    asking: &[Asking],
+    plans: &[Vec<Part>],
+    mut room: Option<Room>,
+    before: Vec<Call<'_>>,
+    took: &mut Took,
+) -> Result<()> {
+    for call in before {
+        took.before.push(tx.run(call)?);
+    }
+    for (asking, parts) in asking.iter().zip(plans) {
+        let claim = &asking.claim;
+        let earlier = vec![claim.session.as_str().into(), claim.claim.0.into()];
+        let earlier = tx.run(Call::one(&COUNT_CLAIMED, earlier))?;
+        let earlier = earlier.first().map_or(Ok(0), |row| row.int(0))? as usize;
+        // What it took before was its answer, unless this is the same call's next round.
+        let due: &[Part] = if earlier > 0 && !asking.again { &[] } else { parts };
+        let mut fresh = Fresh::new(quota(due) as usize);
+        let mut new = 0;
+        for part in due {
+            let ids = (0..part.quota).filter_map(|_| fresh.leases.pop().zip(fresh.changes.pop()));
+            let items = ids.map(|(lease, change)| vec![lease.into(), change.into()]).collect();
+            let mut shared = claim_values(tx, claim);
+            shared.push(part.lane.into());
+            let mut call = Call::each(&CLAIM, shared, items);
+            call.stop_when_empty = true;
+            let taken = tx.run(call)?.len();
+            new += taken;
+            took.lanes.entry(part.lane).or_default().0 += taken as i64;
+            if let Some(room) = &mut room {
+                room.took(&lanes.bounds(part.lane), taken as i64);
+            }
+        }
+        took.add(asking, parts, assignments(&tx.run(assigned(claim))?)?, new);
+    }
+    if let Some(call) = room.and_then(|mut room| room.rates(None)) {
+        tx.run(call)?;
+    }
+    Ok(())
 }
 
 pub(super) fn assigned<'a>(claim: &Claim) -> Call<'a> {
     Call::one(&ASSIGNED, vec![claim.session.as_str().into(), claim.claim.0.into()])
 }
 
-/// `$1 … $9` of the claim statement.
-fn lane_values(tx: &dyn Tx, claim: &Claim, lane: &Lane, max: usize, floor: i64) -> Vec<Value> {
+/// `$1 … $5` of the claim statement.
+fn claim_values(tx: &dyn Tx, claim: &Claim) -> Vec<Value> {
     vec![
         tx.fixed_now().into(),
-        lane.0.as_str().into(),
-        lane.1.as_str().into(),
-        Value::Int(max as i64),
-        floor.into(),
         claim.session.as_str().into(),
         claim.claim.0.into(),
         claim.lease_ms.into(),
         claim.start.into(),
     ]
-}
-
-fn lowest(rows: &[Row]) -> Result<Option<i64>> {
-    let keys = rows.iter().map(|row| row.int(0)).collect::<Result<Vec<_>>>()?;
-    Ok(keys.into_iter().min())
-}
-
-fn ripened(rows: &[Row]) -> Result<Vec<(String, Profile, i64)>> {
-    rows.iter().map(|row| Ok((row.text(0)?.to_owned(), row.named(1)?, row.int(2)?))).collect()
 }
 
 /// A row that cannot be read is left out, so that the others are handed over: its lease runs out,
