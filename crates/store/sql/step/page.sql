@@ -1,6 +1,7 @@
--- The next steps of a task, oldest first: at most $3 of them, as long as what was written in them has
--- at most $4 bytes; the first comes whatever its size. Only places and sizes go through the sums, so
--- nothing big is copied that is not shown. Beside each: whether these are all, and their bytes.
+-- The next steps of a task, oldest first: at most $3 of them, as long as what was written in them
+-- has at most $4 bytes; the first comes whatever its size. Only places and sizes go through the
+-- sums, so nothing big is copied that is not shown. Beside each: whether these are all, and their
+-- bytes.
 WITH sized AS (
     SELECT seq, COALESCE(OCTET_LENGTH(CAST(result AS text)), 0)
         + COALESCE(OCTET_LENGTH(CAST(inputs AS text)), 0)
