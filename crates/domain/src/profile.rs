@@ -64,6 +64,13 @@ pub enum WhenLost {
     Release,
 }
 
+/// How long after a beat an executor sends the next one: half of what runs out first, its leases or
+/// its session, so that one beat may be lost without losing work.
+pub const fn beat_every_ms(lease_ms: i64, session_ms: i64) -> i64 {
+    let first = if lease_ms < session_ms { lease_ms } else { session_ms };
+    if first < 2 { 1 } else { first / 2 }
+}
+
 /// When the lease of a fresh claim runs out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstLease {
@@ -161,6 +168,15 @@ pub const PROFILES: [Rules; 4] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn executors_beat_at_half_of_what_runs_out_first() {
+        for (lease_ms, session_ms, every_ms) in
+            [(60_000, 15_000, 7_500), (1_000, 15_000, 500), (15_000, 15_000, 7_500), (1, 9, 1)]
+        {
+            assert_eq!(beat_every_ms(lease_ms, session_ms), every_ms);
+        }
+    }
 
     #[test]
     fn each_profile_finds_its_own_rules() {

@@ -14,12 +14,16 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use uuid::Uuid;
 use windlass_domain::failure::TaskError;
 use windlass_domain::id::{ChangeId, ClaimId, LeaseId, SessionId, TaskId};
+use windlass_domain::profile::beat_every_ms;
 use windlass_domain::validate;
 use windlass_store::session::{Routes, TTL_MS};
 use windlass_store::task::{Assignment, Finish, Finishing};
 
 /// How long a handler may go on after its task was cancelled, to clean up.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// How long after a beat without an answer the next one follows, at most.
+const AFTER_FAILURE: Duration = Duration::from_secs(2);
 
 /// How a worker takes part.
 #[derive(Clone, Debug)]
@@ -300,11 +304,19 @@ async fn overdue(mut cancelled: watch::Receiver<bool>) {
     tokio::time::sleep(GRACE).await;
 }
 
+/// How long after a beat the next one follows. A worker that asked for no lease of its own has that
+/// of the kind, which outlasts its session.
+fn beat_every(lease_ms: Option<i64>) -> Duration {
+    let ms = beat_every_ms(lease_ms.unwrap_or(TTL_MS), TTL_MS);
+    Duration::from_millis(ms.try_into().unwrap_or(1))
+}
+
 async fn beat(run: Run) {
-    let lease_ms = run.lease_ms.unwrap_or(60_000).min(TTL_MS);
-    let every = Duration::from_millis(lease_ms.try_into().unwrap_or(1_000) / 3);
+    let every = beat_every(run.lease_ms);
+    let mut pause = every;
     loop {
-        tokio::time::sleep(every).await;
+        tokio::time::sleep(pause).await;
+        pause = every;
         let beats = (lock(&run.held).iter())
             .map(|(&lease, in_hand)| HostBeat {
                 task: in_hand.task,
@@ -317,6 +329,8 @@ async fn beat(run: Run) {
             Ok(gone) => gone,
             Err(error) => {
                 tracing::warn!(session = %run.session, detail = error.detail, "no heartbeat");
+                // Half of the lease is left: it is not spent on waiting.
+                pause = (every / 4).min(AFTER_FAILURE);
                 continue;
             }
         };
@@ -333,5 +347,16 @@ async fn beat(run: Run) {
                 let _ = lost.send(());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_beats_at_half_of_its_lease_or_of_its_session() {
+        let every = |lease_ms| beat_every(lease_ms).as_millis();
+        assert_eq!([Some(1_000), Some(60_000), None].map(every), [500, 7_500, 7_500]);
     }
 }

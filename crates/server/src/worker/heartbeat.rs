@@ -1,4 +1,4 @@
-//! Heartbeats: one call for all leases, a third of the lease apart.
+//! Heartbeats: one call for all leases, half of the lease apart.
 //!
 //! Invariant: a beat never fails a task. Only the server's word does: cancelled, or lost. While it
 //! is silent, children go on; the lease decides whether their result counts.

@@ -6,12 +6,13 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use windlass::domain::profile::beat_every_ms;
 use windlass::domain::time::Timestamp;
 
 /// The lease when the server says nothing: that of a job.
-const DEFAULT_LEASE_MS: u64 = 60_000;
+const DEFAULT_LEASE_MS: i64 = 60_000;
 /// The session's life when the server says nothing.
-const DEFAULT_TTL_MS: u64 = 15_000;
+const DEFAULT_TTL_MS: i64 = 15_000;
 
 /// A session as the server gave it.
 #[derive(Clone, Debug)]
@@ -99,23 +100,30 @@ async fn register(shared: &Shared) -> Result<Session, Error> {
             Err(error) => return Err(error),
         }
     };
-    let number = |name: &str| answer[name].as_u64();
-    let lease_ms = number("lease_ms").or(options.lease_ms).unwrap_or(DEFAULT_LEASE_MS);
+    let number = |name: &str| answer[name].as_i64();
+    let asked = options.lease_ms.and_then(|ms| i64::try_from(ms).ok());
+    let lease_ms = number("lease_ms").or(asked).unwrap_or(DEFAULT_LEASE_MS);
     let ttl_ms = number("ttl_ms").or_else(|| life_ms(&answer)).unwrap_or(DEFAULT_TTL_MS);
     let given = number("slots").and_then(|slots| usize::try_from(slots).ok());
     let id = answer["id"].as_str().or(body["id"].as_str()).unwrap_or_default().to_owned();
     Ok(Session {
         id,
         slots: given.unwrap_or(options.slots).clamp(1, options.slots),
-        beat: Duration::from_millis((lease_ms.min(ttl_ms) / 3).max(100)),
+        beat: beat_every(lease_ms, ttl_ms),
     })
 }
 
+/// Half of what runs out first, but no flood of calls however short a lease is.
+fn beat_every(lease_ms: i64, ttl_ms: i64) -> Duration {
+    let ms = u64::try_from(beat_every_ms(lease_ms, ttl_ms)).unwrap_or(0);
+    Duration::from_millis(ms.max(100))
+}
+
 /// How long a new session lives without a sign of life: both times are the server's.
-fn life_ms(answer: &Value) -> Option<u64> {
+fn life_ms(answer: &Value) -> Option<i64> {
     let time = |name: &str| answer[name].as_str()?.parse::<Timestamp>().ok();
     let life = time("expires_at")?.since_ms(time("created_at")?);
-    u64::try_from(life).ok().filter(|&life| life > 0)
+    Some(life).filter(|&life| life > 0)
 }
 
 /// Whether waiting will not help. What the server says about the request stays true; what it says
@@ -155,6 +163,13 @@ mod tests {
         }
         let stranger = Error::Unexpected { server: "s".into(), cause: "c".into() };
         assert!(is_lasting(&stranger, false) && !is_lasting(&stranger, true));
+    }
+
+    #[test]
+    fn beats_are_half_of_the_lease_or_of_the_session_apart() {
+        let every = |(lease_ms, ttl_ms)| beat_every(lease_ms, ttl_ms).as_millis();
+        let found = [(60_000, 15_000), (4_000, 15_000), (50, 15_000)].map(every);
+        assert_eq!(found, [7_500, 2_000, 100]);
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl<'a> IntoFuture for Gate<'a> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let arguments = self.arguments?;
-            self.ctx.refuse_in_parallel()?;
+            self.ctx.refuse_to_wait(&format!("the question at gate `{}`", self.gate))?;
             let identity = json!({ "action": self.action, "arguments": arguments });
             let question = Question {
                 task: self.ctx.task().id,

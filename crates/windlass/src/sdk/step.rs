@@ -14,6 +14,12 @@ use windlass_domain::step::{CheckedStep, Effect, StepInput, StepState, check};
 use windlass_domain::validate;
 use windlass_store::task::{BeginStep, RecordStep, StepEnd};
 
+tokio::task_local! {
+    /// The step whose work runs. A handler has a task of its own, so it is a step of this handler;
+    /// steps side by side do not see each other's, because each sets it for its own work only.
+    static WITHIN: String;
+}
+
 /// How often a step is tried again within its attempt, and how soon.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Retry {
@@ -51,9 +57,24 @@ struct Options {
 
 impl Ctx {
     /// A step: `work` runs unless an earlier attempt has recorded its result. It may run more than
-    /// once if the worker dies in it; [`StepCall::once`] is for work that must not.
+    /// once if the worker dies in it; [`StepCall::once`] is for work that must not. Steps, waits
+    /// and questions inside `work` are refused: they belong beside it.
     pub fn step<F>(&self, name: impl Into<String>, work: F) -> StepCall<'_, F> {
         StepCall { ctx: self, name: name.into(), work, options: Options::default() }
+    }
+}
+
+impl Ctx {
+    /// Refuses to begin something durable inside a step's work. Once the step is recorded its work
+    /// does not run again, so a later attempt would not come past what was begun in there.
+    pub(super) fn refuse_in_step(&self, what: &str) -> Result<()> {
+        let Ok(outer) = WITHIN.try_with(String::clone) else { return Ok(()) };
+        let message = format!(
+            "{what} was begun inside the work of step `{outer}`; begin it in the handler itself, \
+             before or after that step, and hand over what it gave (steps side by side: \
+             `Ctx::parallel`)"
+        );
+        Err(Failure::new("INSIDE_STEP", message))
     }
 }
 
@@ -145,6 +166,7 @@ impl Call<'_> {
         W: Future<Output = Result<T>>,
         T: Serialize + DeserializeOwned,
     {
+        self.ctx.refuse_in_step(&format!("step `{name}`"))?;
         let inputs = self.inputs.clone().unwrap_or_default();
         let occurrence = self.ctx.occurrence(&name, &inputs);
         let input = StepInput {
@@ -174,7 +196,7 @@ impl Call<'_> {
         W: Future<Output = Result<T>>,
         T: Serialize + DeserializeOwned,
     {
-        let value = self.tries(&work, |_| true).await?;
+        let value = self.tries(&step.key.name, &work).await?;
         let (result, json) = written(&value)?;
         let checkpoint = text_of(checkpoint(&value)?)?;
         let name = step.key.name.clone();
@@ -213,7 +235,7 @@ impl Call<'_> {
                 Begun::Done(result) => return read(&name, result),
                 Begun::Rejected(detail) => return Err(Failure::new(code::STEP_REJECTED, detail)),
             };
-            let failure = match self.one_try(&work).await {
+            let failure = match self.one_try(&name, &work).await {
                 Ok(value) => {
                     let (result, json) = written(&value)?;
                     let checkpoint = text_of(checkpoint(&value)?)?;
@@ -237,30 +259,26 @@ impl Call<'_> {
         ctx.call(|| ctx.inner.host.end(id, lease, ctx.actor(), end.clone())).await
     }
 
-    async fn tries<W, T>(
-        &self,
-        work: &impl Fn() -> W,
-        may_repeat: impl Fn(&Failure) -> bool,
-    ) -> Result<T>
+    async fn tries<W, T>(&self, name: &str, work: &impl Fn() -> W) -> Result<T>
     where
         W: Future<Output = Result<T>>,
     {
         let mut tried = 0;
         loop {
-            match self.one_try(work).await {
+            match self.one_try(name, work).await {
                 Ok(value) => return Ok(value),
-                Err(failure) if !may_repeat(&failure) => return Err(failure),
                 Err(failure) => self.pause(&mut tried, failure).await?,
             }
         }
     }
 
-    async fn one_try<W, T>(&self, work: &impl Fn() -> W) -> Result<T>
+    async fn one_try<W, T>(&self, name: &str, work: &impl Fn() -> W) -> Result<T>
     where
         W: Future<Output = Result<T>>,
     {
-        let Some(timeout) = self.timeout else { return work().await };
-        match tokio::time::timeout(timeout, work()).await {
+        let inside = WITHIN.scope(name.to_owned(), async { work().await });
+        let Some(timeout) = self.timeout else { return inside.await };
+        match tokio::time::timeout(timeout, inside).await {
             Ok(done) => done,
             Err(_) => {
                 let message = format!("the step took longer than {} ms", timeout.as_millis());

@@ -30,7 +30,9 @@ impl Ctx {
         SignalWait { ctx: self, name: name.into(), key: None, payload: PhantomData }
     }
 
-    pub(super) fn refuse_in_parallel(&self) -> Result<()> {
+    /// Refuses to wait where the task could not go on from: in a step, or beside one.
+    pub(super) fn refuse_to_wait(&self, what: &str) -> Result<()> {
+        self.refuse_in_step(what)?;
         if !self.is_parallel() {
             return Ok(());
         }
@@ -43,7 +45,7 @@ impl Ctx {
     pub(super) async fn wait(&self, until: Until, timeout: Option<Duration>) -> Result<Json> {
         let timeout_ms = timeout.map(|t| t.as_millis().try_into().unwrap_or(i64::MAX));
         until.check(timeout_ms).map_err(|r| Failure::new("INVALID_WAIT", r.to_string()))?;
-        self.refuse_in_parallel()?;
+        self.refuse_to_wait(&format!("a wait for a {}", until.kind()))?;
         let name = until.key(0).name;
         let occurrence = self.occurrence(&name, &until.inputs());
         let (_, past) = self.revisit(&until.key(occurrence))?;

@@ -15,6 +15,7 @@ mod nodes;
 mod notice;
 mod pooler;
 mod sdk;
+mod sdk_inside;
 mod sdk_wait;
 mod session;
 mod shutdown;

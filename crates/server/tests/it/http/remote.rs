@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use windlass::remote::Remote;
-use windlass::sdk::{Ctx, Failure, Handlers, NewChild};
+use windlass::sdk::{Ctx, Failure, Handlers, NewChild, Steps};
 use windlass::worker::{Worker, WorkerOptions};
 
 facts!(
@@ -17,6 +17,7 @@ facts!(
     a_step_that_must_not_run_twice_runs_once,
     a_checkpoint_and_progress_reach_the_server,
     a_long_past_is_read_to_its_end,
+    a_step_or_a_wait_inside_a_step_is_refused,
     the_demo_of_an_agent_does_everything_once,
 );
 
@@ -158,6 +159,27 @@ async fn a_long_past_is_read_to_its_end(server: Server) {
     let id = submit(&server, "t", json!(null)).await;
     assert_eq!(ended(&server, &id).await["status"], "completed");
     assert_eq!(ran.load(Ordering::SeqCst), STEPS);
+}
+
+async fn a_step_or_a_wait_inside_a_step_is_refused(server: Server) {
+    let step = |ctx: Ctx, (): ()| async move {
+        let inner = || async { Ok(1) };
+        ctx.step("outer", || async { ctx.step("inner", inner).await }).await
+    };
+    let wait = |ctx: Ctx, (): ()| async move {
+        let outer = |ctx: Ctx, _| async move {
+            ctx.sleep(Duration::from_secs(3_600)).await?;
+            Ok(json!({}))
+        };
+        ctx.run_steps(json!({}), &Steps::new().then("outer", outer)).await
+    };
+    let _worker = run(&server, Handlers::new().on("step", step).on("wait", wait)).await;
+    for (name, inner) in [("step", "step `inner`"), ("wait", "a wait for a time")] {
+        let id = submit(&server, name, json!(null)).await;
+        let error = ended(&server, &id).await["error"].clone();
+        assert_eq!(error["code"], "INSIDE_STEP", "{error}");
+        assert!(error["message"].as_str().unwrap().starts_with(inner), "{error}");
+    }
 }
 
 /// It brings its own server; once on each is enough to see it twice.
