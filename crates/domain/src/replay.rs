@@ -47,7 +47,8 @@ pub struct Past {
 named! {
     /// What becomes of a step in the new task.
     Fate {
-        /// Its result is taken along; it does not run.
+        /// What became of it is taken along, its result or a person's word that it has failed;
+        /// it does not run.
         Reused = "reused",
         /// It runs again.
         Rerun = "rerun",
@@ -100,7 +101,7 @@ pub enum Refused {
     /// Something would happen twice.
     #[error(
         "the replay would run steps again that must not run twice: {}; replay from a later point, \
-         or allow it explicitly (`allow_non_idempotent`)",
+         decide over those in doubt first, or allow it explicitly (`allow_non_idempotent`)",
         steps.join(", ")
     )]
     NotIdempotent {
@@ -159,12 +160,14 @@ fn position(name: &str, steps: &[Past]) -> Result<usize, Refused> {
 
 fn fate(step: &Past, is_before: bool, allow: bool) -> Fate {
     let is_done = step.status == StepState::Done;
-    if is_before && is_done && !step.expired {
+    let is_known = is_done && !step.expired || step.status == StepState::Rejected;
+    if is_before && is_known {
         return Fate::Reused;
     }
-    // A failure without effect, and a wait, can always be done again.
-    let harmless =
-        step.idempotent || (step.status == StepState::Failed && step.effect == Some(Effect::None));
+    // A failure without effect, a wait, and what a person allowed can be done again.
+    let harmless = step.idempotent
+        || step.status == StepState::Allowed
+        || (step.status == StepState::Failed && step.effect == Some(Effect::None));
     match (harmless || allow, is_before && is_done) {
         (false, _) => Fate::Refused,
         (true, true) => Fate::Expired,
@@ -263,6 +266,24 @@ mod tests {
         let failed = Past { effect: Some(Effect::None), ..past(1, "a", false, StepState::Failed) };
         let plan = plan(State::Failed, &ReplayFrom::LastCheckpoint, &[failed], false).unwrap();
         assert_eq!(fates(&plan), [Fate::Rerun]);
+    }
+
+    #[test]
+    fn a_persons_decision_is_part_of_the_plan() {
+        for (status, before, after) in [
+            (StepState::InDoubt, Fate::Refused, Fate::Refused),
+            (StepState::Done, Fate::Reused, Fate::Refused),
+            (StepState::Allowed, Fate::Rerun, Fate::Rerun),
+            (StepState::Rejected, Fate::Reused, Fate::Refused),
+        ] {
+            let steps = [past(1, "charge", false, status)];
+            for (from, wanted) in
+                [(ReplayFrom::LastCheckpoint, before), (ReplayFrom::Beginning, after)]
+            {
+                let plan = plan(State::Failed, &from, &steps, false).unwrap();
+                assert_eq!(fates(&plan), [wanted], "{status} {from:?}");
+            }
+        }
     }
 
     #[test]

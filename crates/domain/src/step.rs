@@ -174,6 +174,16 @@ pub fn begin(step: Option<&StepSnapshot>, lease: LeaseId) -> Result<Begin, Refus
     }
 }
 
+/// Where a step stands for a person. What an ended task left begun, or failed with an effect that
+/// nobody knows, is in doubt: no attempt will come by and find it.
+pub fn left(step: &StepSnapshot, task_has_ended: bool) -> StepState {
+    let had_no_effect = step.effect == Some(Effect::None);
+    match after(step.status, StepEvent::Doubt) {
+        Some(doubt) if task_has_ended && !had_no_effect => doubt,
+        _ => step.status,
+    }
+}
+
 /// What follows when the holder tells how a step ended: `true` if it is written, `false` if it was
 /// told before.
 pub fn end(
@@ -334,6 +344,20 @@ mod tests {
                 let is_again = Some(state) == after(StepState::InDoubt, event) && result.is_none();
                 let may = state == StepState::InDoubt || is_again;
                 assert_eq!(decided.is_ok(), may, "{state} {event}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_an_ended_task_left_without_a_known_effect_is_in_doubt() {
+        for &state in StepState::ALL {
+            for effect in [None, Some(Effect::Unknown), Some(Effect::None)] {
+                let left_so = StepSnapshot { effect, ..step(state, 1) };
+                assert_eq!(left(&left_so, false), state);
+                let open = matches!(state, StepState::Begun | StepState::Failed);
+                let doubted = open && effect != Some(Effect::None);
+                let wanted = if doubted { StepState::InDoubt } else { state };
+                assert_eq!(left(&left_so, true), wanted, "{state} {effect:?}");
             }
         }
     }

@@ -50,6 +50,7 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(7, "eager", "0007_eager"),
     migration!(8, "log_removed", "0008_log_removed"),
     migration!(9, "agent", "0009_agent"),
+    migration!(11, "doubt", "0011_doubt"),
 ];
 
 impl Migration {

@@ -13,11 +13,14 @@ use crate::statement;
 use crate::store::Store;
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
+use crate::wait;
 use serde_json::Value as Json;
 use windlass_domain::failure::TaskError;
 use windlass_domain::id::{LeaseId, StepId, TaskId};
 use windlass_domain::json;
-use windlass_domain::step::{CheckedStep, Effect, RESULT_RETENTION_MS, StepSnapshot, StepState};
+use windlass_domain::step::{
+    self as rule, CheckedStep, Effect, RESULT_RETENTION_MS, StepSnapshot, StepState,
+};
 use windlass_domain::time::Timestamp;
 
 /// A step is read in this order.
@@ -230,24 +233,38 @@ impl Steps {
 
     /// A task's steps after `after_seq` (0: from the first), oldest first.
     pub async fn list(&self, task: TaskId, after_seq: i64, limit: i64) -> Result<Vec<Step>> {
-        let body = move |tx: &mut dyn Tx| list(tx, task, after_seq, limit);
+        let body = move |tx: &mut dyn Tx| {
+            let found = list(tx, task, after_seq, limit)?;
+            for_people(tx, found)
+        };
         self.store.read("step_list", body).await
     }
 
     /// One step of a task.
     pub async fn show(&self, task: TaskId, id: StepId) -> Result<Option<Step>> {
-        self.store.read("step_show", move |tx| find(tx, task, id)).await
+        let body = move |tx: &mut dyn Tx| {
+            let found = find(tx, task, id)?;
+            Ok(for_people(tx, found.into_iter().collect())?.pop())
+        };
+        self.store.read("step_show", body).await
     }
 
     /// A step that must not run twice, by its id alone.
     pub async fn intent(&self, id: StepId) -> Result<Option<Step>> {
-        self.store.read("step_intent", move |tx| intent(tx, id)).await
+        let body = move |tx: &mut dyn Tx| {
+            let found = intent(tx, id)?;
+            Ok(for_people(tx, found.into_iter().collect())?.pop())
+        };
+        self.store.read("step_intent", body).await
     }
 
-    /// Steps that wait for a person, oldest first.
+    /// Steps that a person must decide over, of living and of ended tasks, oldest first.
     pub async fn in_doubt(&self, after_seq: i64, limit: i64) -> Result<Vec<Step>> {
         let body = move |tx: &mut dyn Tx| {
-            steps(&tx.run(Call::one(&IN_DOUBT, vec![after_seq.into(), limit.into()]))?)
+            let rows = tx.run(Call::one(&IN_DOUBT, vec![after_seq.into(), limit.into()]))?;
+            let mut found = steps(&rows)?;
+            found.iter_mut().for_each(|step| step.status = rule::left(&step.snapshot(), true));
+            Ok(found)
         };
         self.store.read("step_in_doubt", body).await
     }
@@ -257,6 +274,17 @@ impl Steps {
     pub async fn expire(&self, limit: usize) -> Result<(usize, usize)> {
         self.store.write("step_expire", move |tx| expire(tx, limit)).await
     }
+}
+
+/// Steps of one task as they stand for people: those that it left behind at its end are in doubt.
+fn for_people(tx: &mut dyn Tx, mut steps: Vec<Step>) -> Result<Vec<Step>> {
+    let is_open = |step: &Step| rule::left(&step.snapshot(), true) != step.status;
+    let Some(task) = steps.iter().find(|step| is_open(step)).map(|step| step.task_id) else {
+        return Ok(steps);
+    };
+    let has_ended = wait::has_ended(tx, task)?;
+    steps.iter_mut().for_each(|step| step.status = rule::left(&step.snapshot(), has_ended));
+    Ok(steps)
 }
 
 fn expire(tx: &mut dyn Tx, limit: usize) -> Result<(usize, usize)> {

@@ -115,6 +115,11 @@ pub(crate) fn other(tx: &mut dyn Tx, task: TaskId) -> Result<Option<Row>> {
     Ok(tx.run(Call::one(&CHILD, vec![task.0.into()]))?.into_iter().next())
 }
 
+/// Whether a task has ended.
+pub(crate) fn has_ended(tx: &mut dyn Tx, task: TaskId) -> Result<bool> {
+    other(tx, task)?.map_or(Ok(false), |row| row.bool(3))
+}
+
 /// The tasks whose end is awaited, at most `limit`.
 pub(crate) fn awaited(tx: &mut dyn Tx, limit: usize) -> Result<Vec<TaskId>> {
     let rows = tx.run(Call::one(&AWAITED, vec![Value::Int(limit as i64)]))?;

@@ -89,8 +89,9 @@ pub struct PlannedBody {
     id: Uuid,
     name: String,
     occurrence: i32,
-    /// `reused`: its result is taken along; `rerun`: it runs again; `expired`: its result was
-    /// cleared, so it runs again; `refused`: it must not run again unless that is allowed.
+    /// `reused`: its result, or a person's word that it failed, is taken along; `rerun`: it runs
+    /// again; `expired`: its result was cleared, so it runs again; `refused`: it must not run again
+    /// unless that is allowed.
     fate: String,
 }
 

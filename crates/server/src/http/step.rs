@@ -332,7 +332,8 @@ impl ResolveStepRequest {
     }
 }
 
-/// Decide over a step in doubt; its task goes on.
+/// Decide over a step in doubt; its task goes on. A task that has ended stays as it is: its replays
+/// see the decision.
 #[utoipa::path(post, path = "/v1/steps/{id}/resolve", tag = "steps",
     operation_id = "resolve_step", params(("id" = Uuid, Path)),
     request_body = ResolveStepRequest,
@@ -386,7 +387,7 @@ pub struct StepParams {
     cursor: Option<String>,
 }
 
-/// List the steps of all tasks that wait for a person, oldest first.
+/// List the steps that wait for a person's decision, of living and of ended tasks, oldest first.
 #[utoipa::path(get, path = "/v1/steps", tag = "steps",
     operation_id = "list_steps", params(StepParams),
     responses((status = 200, description = "A page", body = List<StepBody>)))]

@@ -23,7 +23,9 @@ use windlass_domain::id::{ChangeId, LeaseId, StepId, TaskId};
 use windlass_domain::refusal::Refusal;
 use windlass_domain::snapshot::Snapshot;
 use windlass_domain::state::State;
-use windlass_domain::step::{self as rule, Begin, CheckedStep, Effect, StepEvent, StepState};
+use windlass_domain::step::{
+    self as rule, Begin, CheckedStep, Effect, StepEvent, StepSnapshot, StepState,
+};
 use windlass_domain::wait::{WaitKind, parked, woken};
 
 statement!(RECORD, "step/record");
@@ -174,7 +176,8 @@ impl Tasks {
         self.store.write("step_end", move |tx| end_step(tx, id, lease, &actor, &end)).await?
     }
 
-    /// A person decides over a step in doubt; its task goes on.
+    /// A person decides over a step in doubt; its task goes on. A task that has ended stays as it
+    /// is: its replays see the decision.
     pub async fn resolve_step(
         &self,
         id: StepId,
@@ -494,11 +497,19 @@ fn resolve(
         Resolution::RecordResult(result) => Some(result.as_str()),
         Resolution::AllowRerun | Resolution::Fail => None,
     };
-    match rule::resolve(&step.snapshot(), resolution.event(), result) {
-        Ok(Some(state)) => step.status = state,
+    let left = rule::left(&step.snapshot(), task.status.is_terminal());
+    let in_doubt = StepSnapshot { status: left, ..step.snapshot() };
+    let decided = match rule::resolve(&in_doubt, resolution.event(), result) {
+        Ok(Some(state)) => state,
         Ok(None) => return Ok((Ok(step), None)),
         Err(refusal) => return Ok((Err(refusal.into()), None)),
+    };
+    if step.status != left {
+        // The machine has no shorter way.
+        step.status = left;
+        step::save(tx, &step)?;
     }
+    step.status = decided;
     step.actor = wake.actor.clone();
     if let Resolution::RecordResult(result) = resolution {
         step.result = serde_json::from_str(result).ok();

@@ -120,6 +120,12 @@ fn duties() -> Vec<Case> {
             &["approval_expiry", "task_state_pkey", "task_spec_pkey"],
             &["approval_expiry", STATE_KEY],
         ),
+        writes(
+            "step/in_doubt",
+            &[(1, "0"), (2, "50")],
+            &["step_doubt", "task_state_pkey"],
+            &["step_doubt", STATE_KEY],
+        ),
         writes("approval/expire_requests", &at, &["approval_expiry"], &["approval_expiry"]),
         writes(
             "approval/granted",

@@ -10,6 +10,7 @@ mod approval_vote;
 mod cancel;
 mod claim;
 mod count;
+mod doubt;
 pub mod eager;
 mod fail;
 mod finish;
