@@ -118,7 +118,8 @@ fn resolve(
         step::save(tx, &step)?;
     }
     step.status = decided;
-    step.actor = wake.actor.clone();
+    // Whoever began it has no say any more: how it ended is the person's word, no lease's.
+    (step.actor, step.lease_id) = (wake.actor.clone(), None);
     if let Resolution::RecordResult(result) = resolution {
         step.result = serde_json::from_str(result).ok();
         step.ended_at = Some(tx.now()?);

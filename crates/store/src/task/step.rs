@@ -23,7 +23,7 @@ use windlass_domain::id::{ChangeId, LeaseId, StepId, TaskId};
 use windlass_domain::refusal::Refusal;
 use windlass_domain::snapshot::Snapshot;
 use windlass_domain::state::State;
-use windlass_domain::step::{self as rule, Begin, CheckedStep, Effect, StepEvent, StepState};
+use windlass_domain::step::{self as rule, Begin, CheckedStep, Effect, StepEvent, StepState, Told};
 use windlass_domain::wait::{WaitKind, parked};
 
 statement!(RECORD, "step/record");
@@ -390,12 +390,14 @@ fn end_step(
     let Some(mut step) = step::find(tx, found.task_id, id)? else {
         return Ok(Err(Refusal::UnknownStep.into()));
     };
-    let (event, result) = match end {
-        StepEnd::Complete { result, .. } => (StepEvent::Complete, Some(result.as_str())),
-        StepEnd::Fail { .. } => (StepEvent::Fail, None),
+    let told = match end {
+        StepEnd::Complete { result, .. } => Told::Result(result.clone()),
+        StepEnd::Fail { error, effect } => Told::Error(step::error_text(error), *effect),
     };
-    let is_new = match rule::end(&step.snapshot(), event, lease, result) {
+    let is_new = match rule::end(&step.snapshot(), &told, lease) {
         Ok(is_new) => is_new,
+        // It stands as this very lease ended it, whoever has the task now.
+        Err(refusal @ Refusal::StepEnded { .. }) => return Ok(Err(refusal.into())),
         // A lease that was lost is told so, whatever has become of the step meanwhile.
         Err(refusal) => return Ok(Err(may_record(&task, lease).err().unwrap_or(refusal).into())),
     };
