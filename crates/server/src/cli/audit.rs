@@ -37,7 +37,7 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
         path: "/v1/audit",
         filters: vec![("event", event)],
         page,
-        headings: &["SEQ", "AGE", "ACTOR", "EVENT", "DETAIL"],
+        headings: &["SEQ", "AGE", "ACTOR", "EVENT", "REASON", "DETAIL"],
         row,
         empty: "the audit has no such entry",
     };
@@ -50,6 +50,7 @@ fn row(entry: &Value) -> Vec<Cell> {
         Cell::new(&age(&entry["at"])),
         Cell::new(text(&entry["actor"])),
         Cell::new(text(&entry["event"])),
+        Cell::new(text(&entry["detail"]["reason"])),
         Cell::new(&entry["detail"].to_string()),
     ]
 }
