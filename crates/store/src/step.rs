@@ -3,6 +3,11 @@
 //! Invariant: whoever writes a step here holds its task's lock, so a step has one writer at a time.
 //! Absent: the hot way. `task/step.rs` records steps that may run twice in one statement.
 
+mod page;
+
+pub(crate) use page::page;
+pub use page::{PAGE_BYTES, StepPage};
+
 use crate::error::{Error, Result};
 use crate::statement;
 use crate::store::Store;
@@ -22,10 +27,13 @@ use windlass_domain::time::Timestamp;
 pub(crate) const COLUMNS: &str = "task_id, id, seq, name, type, inputs_hash, occurrence, inputs, \
     idempotent, status, result, error, effect, lease_id, attempt, actor, copied_from, created_at, \
     ended_at, expired_at";
+/// How many columns that are.
+const COLUMN_COUNT: usize = 20;
 
 statement!(shared FIND, "step/find");
 statement!(shared INTENT, "step/intent");
 statement!(shared LIST, "step/list");
+statement!(shared PAGE, "step/page");
 statement!(shared IN_DOUBT, "step/in_doubt");
 statement!(shared INSERT, "step/insert");
 statement!(shared SAVE, "step/save");
@@ -35,8 +43,19 @@ statement!(CLEAR, "step/clear");
 statement!(MOVE_EXPIRY, "step/move_expiry");
 
 /// All of the above.
-pub(crate) static STATEMENTS: &[&statement::Statement] =
-    &[&FIND, &INTENT, &LIST, &IN_DOUBT, &INSERT, &SAVE, &COPY, &FINISHED, &CLEAR, &MOVE_EXPIRY];
+pub(crate) static STATEMENTS: &[&statement::Statement] = &[
+    &FIND,
+    &INTENT,
+    &LIST,
+    &PAGE,
+    &IN_DOUBT,
+    &INSERT,
+    &SAVE,
+    &COPY,
+    &FINISHED,
+    &CLEAR,
+    &MOVE_EXPIRY,
+];
 
 /// A step as users see it.
 #[derive(Clone, Debug, PartialEq)]

@@ -24,7 +24,7 @@ mod step;
 mod submit;
 mod sweep;
 
-pub use claim::{Assignment, Claim, STEPS_LIMIT};
+pub use claim::{Assignment, Claim, STEPS_BYTES, STEPS_LIMIT};
 pub use cold::Ask;
 pub(crate) use cold::{Queued, carry_out, load, queued};
 pub use count::Counts;

@@ -24,6 +24,7 @@ mod park;
 mod replay;
 mod retention;
 mod step;
+mod step_page;
 mod submit;
 mod sweep;
 mod tail;

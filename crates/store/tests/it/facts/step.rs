@@ -49,7 +49,7 @@ fn holder(held: &Assignment) -> Holder {
     Holder::new(held.task.id, held.lease_id, "w1")
 }
 
-fn done(held: &Assignment, name: &str, result: Value) -> RecordStep {
+pub(crate) fn done(held: &Assignment, name: &str, result: Value) -> RecordStep {
     RecordStep {
         holder: holder(held),
         step: step(name, json!({}), 0),
@@ -58,7 +58,7 @@ fn done(held: &Assignment, name: &str, result: Value) -> RecordStep {
     }
 }
 
-async fn record(world: &World, item: RecordStep) -> Outcome<Recorded> {
+pub(crate) async fn record(world: &World, item: RecordStep) -> Outcome<Recorded> {
     world.tasks.record_steps(vec![item]).await.pop().unwrap()
 }
 
