@@ -215,8 +215,8 @@ pub fn left(step: &StepSnapshot, task_has_ended: bool) -> StepState {
     }
 }
 
-/// What follows when the holder tells how a step ended: `true` if it is written, `false` if the same
-/// was told before. Whoever ended it once does not end it otherwise.
+/// What follows when the holder tells how a step ended: `true` if it is written, `false` if it was
+/// told before. Whoever ended it once does not end it otherwise.
 pub fn end(step: &StepSnapshot, told: &Told, lease: LeaseId) -> Result<bool, Refusal> {
     if step.lease_id != Some(lease) {
         return Err(refused(step, told.event()));

@@ -1,5 +1,5 @@
--- The task that all others of a family repeat, directly or not: upwards, $2 generations at most. One
--- that retention has removed is still named by its replays.
+-- The task that all others of a family repeat, directly or not: upwards, $2 generations at most.
+-- One that retention has removed is still named by its replays.
 WITH RECURSIVE line (id, origin, generation) AS (
     SELECT id, replay_of, 0 FROM task_spec WHERE id = $1
     UNION ALL

@@ -100,6 +100,7 @@ async fn what_an_ended_task_left_begun_is_listed_as_in_doubt(dialect: Dialect) {
     // Wherever a person looks, it is the same.
     let steps = Steps::new(world.store.clone());
     assert_eq!(steps.list(task, 0, 10).await.unwrap()[0].status, StepState::InDoubt);
+    assert_eq!(steps.page(task, 0, 10).await.unwrap().steps[0].status, StepState::InDoubt);
     assert_eq!(steps.show(task, id).await.unwrap().unwrap().status, StepState::InDoubt);
     assert_eq!(steps.intent(id).await.unwrap().unwrap().status, StepState::InDoubt);
     // However the task ended.
