@@ -5,7 +5,7 @@
 //!
 //! Invariant: a wait ends once: by what it waits for, or by its time limit.
 
-use crate::id::{SignalId, StepId, TaskId};
+use crate::id::{ApprovalId, SignalId, StepId, TaskId};
 use crate::state::{State, named};
 use crate::step::{StepKey, WAIT_PREFIX};
 use crate::time::Timestamp;
@@ -25,6 +25,44 @@ named! {
         /// A person's decision over a step in doubt.
         Person = "person",
     }
+}
+
+/// What a parked task waits for, as people are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WaitingFor {
+    /// A time.
+    Time {
+        /// Which.
+        until: Timestamp,
+    },
+    /// A signal.
+    Signal {
+        /// Its name.
+        name: String,
+        /// For whom, if not for this task alone.
+        key: Option<String>,
+        /// When the wait is given up.
+        until: Option<Timestamp>,
+    },
+    /// The end of another task.
+    Task {
+        /// Which.
+        task: TaskId,
+        /// When the wait is given up.
+        until: Option<Timestamp>,
+    },
+    /// The answer to a question at a gate.
+    Approval {
+        /// Which.
+        approval: ApprovalId,
+        /// When the question expires.
+        until: Option<Timestamp>,
+    },
+    /// A person's decision over a step in doubt.
+    Person {
+        /// Which.
+        step: StepId,
+    },
 }
 
 /// What a task waits for, in full.
