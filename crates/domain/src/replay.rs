@@ -10,8 +10,12 @@ use crate::state::{State, named};
 use crate::step::{Effect, StepState};
 use serde::{Deserialize, Serialize};
 
-/// How many replays an origin may have before the next one needs an approval.
+/// How many replays a family may have before the next one needs an approval: those of the task that
+/// was submitted, replays of its replays included.
 pub const DEFAULT_APPROVAL_THRESHOLD: i64 = 1;
+/// So many replays of a family are counted, and so many generations of it, and not more: a higher
+/// threshold asks nobody.
+pub const MAX_COUNTED: i64 = 10_000;
 
 /// Where a replay begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -193,7 +197,7 @@ impl Plan {
     }
 }
 
-/// Whether a person must agree first.
+/// Whether a person must agree first; `earlier_replays` are those of the whole family.
 pub fn needs_approval(earlier_replays: i64, threshold: i64, is_required: bool) -> bool {
     is_required || earlier_replays >= threshold
 }

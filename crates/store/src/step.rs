@@ -95,8 +95,14 @@ impl Step {
             lease_id: self.lease_id,
             effect: self.effect,
             result: self.result.as_ref().map(json::canonical),
+            error: self.error.as_ref().map(error_text),
         }
     }
+}
+
+/// An error as it is compared: canonical JSON.
+pub(crate) fn error_text(error: &TaskError) -> String {
+    json::canonical(&serde_json::to_value(error).unwrap_or_default())
 }
 
 fn step(row: &Row) -> Result<Step> {

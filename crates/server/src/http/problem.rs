@@ -174,6 +174,7 @@ impl From<Refusal> for Problem {
             | Refusal::NotDue
             | Refusal::InDoubt { .. }
             | Refusal::StepState { .. }
+            | Refusal::StepEnded { .. }
             | Refusal::StepFailed { .. }
             | Refusal::TaskFinished { .. }
             | Refusal::Replay(_) => StatusCode::CONFLICT,

@@ -180,7 +180,7 @@ pub async fn replay(
 ) -> Result<Response> {
     if request.dry_run {
         let plan = api.engine.plan_replay(request.replay(id, &caller.actor)?).await?;
-        let earlier = api.engine.tasks().count_replays(id).await?;
+        let earlier = api.engine.tasks().count_replays(id, api.replay_threshold).await?;
         let needs = needs_approval(earlier, api.replay_threshold, request.require_approval);
         return Ok(Json(PlanBody::new(plan, needs)).into_response());
     }

@@ -1,7 +1,7 @@
 //! Steps in parts that are bounded in number and in bytes: a result may have a megabyte, and a task
 //! thousands of results.
 
-use super::{COLUMN_COUNT, PAGE, Step, Steps, step};
+use super::{COLUMN_COUNT, PAGE, Step, Steps, for_people, step};
 use crate::error::Result;
 use crate::tx::{Call, Tx};
 use windlass_domain::id::TaskId;
@@ -41,7 +41,10 @@ impl Steps {
     /// A task's steps after `after_seq` (0: from the first), as many as a page carries and at most
     /// `limit`.
     pub async fn page(&self, task: TaskId, after_seq: i64, limit: i64) -> Result<StepPage> {
-        let body = move |tx: &mut dyn Tx| page(tx, task, after_seq, limit, PAGE_BYTES);
+        let body = move |tx: &mut dyn Tx| {
+            let found = page(tx, task, after_seq, limit, PAGE_BYTES)?;
+            Ok(StepPage { steps: for_people(tx, found.steps)?, ..found })
+        };
         self.store.read("step_page", body).await
     }
 }

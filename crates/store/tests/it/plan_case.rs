@@ -120,6 +120,18 @@ fn duties() -> Vec<Case> {
             &["approval_expiry", "task_state_pkey", "task_spec_pkey"],
             &["approval_expiry", STATE_KEY],
         ),
+        reads(
+            "replay/root",
+            &[(1, &format!("'{THERE}'")), (2, "10000")],
+            &["task_spec_pkey"],
+            &[SPEC_KEY],
+        ),
+        reads(
+            "replay/count",
+            &[(1, &format!("'{THERE}'")), (2, "1")],
+            &["task_spec_replay"],
+            &["task_spec_replay"],
+        ),
         writes(
             "step/in_doubt",
             &[(1, "0"), (2, "50")],

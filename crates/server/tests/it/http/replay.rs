@@ -135,6 +135,15 @@ async fn a_step_that_an_ended_task_left_is_decided_and_its_replay_sees_it(server
     let decision = json!({ "action": "record_result", "result": 5, "reason": "I looked" });
     assert_eq!(server.post(&path, decision).await.expect(200)["status"], "done");
     assert_eq!(server.task(&id).await, ended, "a finished task never changes");
+    let audit = server.get("/v1/audit?event=step_resolved").await.expect(200);
+    let detail = &audit["items"][0]["detail"];
+    assert_eq!((&audit["items"][0]["actor"], &detail["task"]), (&json!("api"), &json!(id)));
+    assert_eq!((&detail["step"], &detail["action"]), (&begun["id"], &json!("record_result")));
+    assert_eq!(detail["reason"], "I looked");
+    let listed = ok(&server, &["audit", "list", "--event", "step_resolved"]);
+    assert!(listed.contains("I looked"), "{listed}");
+    let listed = ok(&server, &["audit", "list", "--limit", "1", "--json"]);
+    assert_eq!(serde_json::from_str::<Json>(&listed).unwrap()["items"], audit["items"]);
     let new = replay(&server, &id, last).await.expect(201);
     let steps = server.get(&format!("/v1/tasks/{}/steps", text(&new["id"]))).await.expect(200);
     assert_eq!(column(&steps["items"], "result"), [5]);

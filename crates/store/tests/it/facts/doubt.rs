@@ -8,6 +8,7 @@ use windlass_domain::id::{StepId, TaskId};
 use windlass_domain::replay::{Fate, ReplayFrom};
 use windlass_domain::state::State;
 use windlass_domain::step::{Effect, StepInput, StepState, check};
+use windlass_store::audit::Audit;
 use windlass_store::statement::Dialect;
 use windlass_store::step::Steps;
 use windlass_store::task::{
@@ -22,6 +23,7 @@ conformance!(
     a_step_allowed_after_the_end_runs_again_in_a_replay,
     a_step_failed_after_the_end_never_runs_in_a_replay,
     a_decision_over_a_left_step_is_made_once,
+    every_decision_is_audited_once_whether_its_task_lives_or_has_ended,
 );
 
 async fn begun(world: &World, held: &Assignment, name: &str) -> Begun {
@@ -98,6 +100,7 @@ async fn what_an_ended_task_left_begun_is_listed_as_in_doubt(dialect: Dialect) {
     // Wherever a person looks, it is the same.
     let steps = Steps::new(world.store.clone());
     assert_eq!(steps.list(task, 0, 10).await.unwrap()[0].status, StepState::InDoubt);
+    assert_eq!(steps.page(task, 0, 10).await.unwrap().steps[0].status, StepState::InDoubt);
     assert_eq!(steps.show(task, id).await.unwrap().unwrap().status, StepState::InDoubt);
     assert_eq!(steps.intent(id).await.unwrap().unwrap().status, StepState::InDoubt);
     // However the task ended.
@@ -179,4 +182,37 @@ async fn a_decision_over_a_left_step_is_made_once(dialect: Dialect) {
     assert_eq!(decide(&world, id, Resolution::AllowRerun).await, StepState::Allowed);
     let other = world.tasks.resolve_step(id, Resolution::Fail, "olga".into(), None).await;
     assert_eq!(refused(other), "illegal_step");
+}
+
+async fn every_decision_is_audited_once_whether_its_task_lives_or_has_ended(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let audit = Audit::new(world.store.clone());
+    let (ended, left) = left_begun(&world).await;
+    decide(&world, left, Resolution::AllowRerun).await;
+    decide(&world, left, Resolution::AllowRerun).await;
+    let held = world.running(job()).await;
+    let doubted = failed_step(&world, &held, "charge", Effect::Unknown).await;
+    let input = StepInput { name: "charge", kind: None, inputs: None, occurrence: None };
+    let holder = Holder::new(held.task.id, held.lease_id, "w1");
+    let again = BeginStep { holder, step: check(&input).unwrap() };
+    assert_eq!(refused(world.tasks.begin_step(again).await), "in_doubt");
+    decide(&world, doubted, Resolution::RecordResult("1".into())).await;
+    let late = world.tasks.resolve_step(doubted, Resolution::Fail, "olga".into(), None).await;
+    assert_eq!(refused(late), "illegal_step");
+    let entries = audit.list(Some("step_resolved".into()), None, 10).await.unwrap();
+    let told: Vec<_> = entries.iter().map(|e| (e.actor.as_str(), e.detail.clone())).collect();
+    let entry = |step: StepId, task: TaskId, status: &str, action: &str| {
+        let detail = json!({
+            "step": step, "name": "charge", "task": task, "task_status": status,
+            "action": action, "reason": "the bank shows it",
+        });
+        ("olga", detail)
+    };
+    assert_eq!(
+        told,
+        [
+            entry(doubted, held.task.id, "waiting", "record_result"),
+            entry(left, ended, "failed", "allow_rerun"),
+        ]
+    );
 }
