@@ -157,7 +157,8 @@ pub(crate) fn forget(tx: &mut dyn Tx, tasks: Vec<uuid::Uuid>, until: Timestamp) 
     Ok(tx.run(Call::one(&FORGET, vec![Value::UuidList(tasks), until.into()]))?.len())
 }
 
-/// The repository of signals: reads, and the end of those that nobody took. `Tasks::signal` sends them, because that wakes tasks.
+/// The repository of signals: reads, and the end of those that nobody took. `Tasks::signal` sends
+/// them, because that wakes tasks.
 #[derive(Clone)]
 pub struct Signals {
     store: Store,

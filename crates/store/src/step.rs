@@ -276,9 +276,9 @@ impl Steps {
         self.store.read("step_in_doubt", body).await
     }
 
-    /// Clears the results of tasks that finished long ago and removes their signals, walking `limit`
-    /// entries of the log; returns how many entries it walked, and how many results and signals
-    /// there were.
+    /// Clears the results of tasks that finished long ago and removes their signals, walking
+    /// `limit` entries of the log; returns how many entries it walked, and how many results and
+    /// signals there were.
     pub async fn expire(&self, limit: usize) -> Result<(usize, usize)> {
         self.store.write("step_expire", move |tx| expire(tx, limit)).await
     }
