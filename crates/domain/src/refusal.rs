@@ -96,6 +96,14 @@ pub enum Refusal {
         /// What was asked.
         event: StepEvent,
     },
+    /// This lease has already ended the step with another outcome.
+    #[error("this lease already ended step {step} otherwise (it is {state}); nothing changed")]
+    StepEnded {
+        /// Which step.
+        step: StepId,
+        /// Where it stands.
+        state: StepState,
+    },
     /// A person decided that the step has failed.
     #[error(
         "a person decided that step {step} has failed; it never runs, so go on without it or fail \
@@ -140,7 +148,7 @@ impl Refusal {
     pub const fn code(&self) -> &'static str {
         match self {
             Refusal::LeaseLost { .. } => "lease_lost",
-            Refusal::AlreadyFinished { .. } => "already_finished",
+            Refusal::AlreadyFinished { .. } | Refusal::StepEnded { .. } => "already_finished",
             Refusal::IllegalTransition { .. } | Refusal::IllegalStep { .. } => "illegal_transition",
             Refusal::NotDue => "not_due",
             Refusal::UnknownTask | Refusal::Unknown { .. } => "not_found",

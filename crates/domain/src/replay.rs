@@ -10,8 +10,12 @@ use crate::state::{State, named};
 use crate::step::{Effect, StepState};
 use serde::{Deserialize, Serialize};
 
-/// How many replays an origin may have before the next one needs an approval.
+/// How many replays a family may have before the next one needs an approval: those of the task that
+/// was submitted, replays of its replays included.
 pub const DEFAULT_APPROVAL_THRESHOLD: i64 = 1;
+/// So many replays of a family are counted, and so many generations of it, and not more: a higher
+/// threshold asks nobody.
+pub const MAX_COUNTED: i64 = 10_000;
 
 /// Where a replay begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +51,8 @@ pub struct Past {
 named! {
     /// What becomes of a step in the new task.
     Fate {
-        /// Its result is taken along; it does not run.
+        /// What became of it is taken along, its result or a person's word that it has failed;
+        /// it does not run.
         Reused = "reused",
         /// It runs again.
         Rerun = "rerun",
@@ -100,7 +105,7 @@ pub enum Refused {
     /// Something would happen twice.
     #[error(
         "the replay would run steps again that must not run twice: {}; replay from a later point, \
-         or allow it explicitly (`allow_non_idempotent`)",
+         decide over those in doubt first, or allow it explicitly (`allow_non_idempotent`)",
         steps.join(", ")
     )]
     NotIdempotent {
@@ -159,12 +164,14 @@ fn position(name: &str, steps: &[Past]) -> Result<usize, Refused> {
 
 fn fate(step: &Past, is_before: bool, allow: bool) -> Fate {
     let is_done = step.status == StepState::Done;
-    if is_before && is_done && !step.expired {
+    let is_known = is_done && !step.expired || step.status == StepState::Rejected;
+    if is_before && is_known {
         return Fate::Reused;
     }
-    // A failure without effect, and a wait, can always be done again.
-    let harmless =
-        step.idempotent || (step.status == StepState::Failed && step.effect == Some(Effect::None));
+    // A failure without effect, a wait, and what a person allowed can be done again.
+    let harmless = step.idempotent
+        || step.status == StepState::Allowed
+        || (step.status == StepState::Failed && step.effect == Some(Effect::None));
     match (harmless || allow, is_before && is_done) {
         (false, _) => Fate::Refused,
         (true, true) => Fate::Expired,
@@ -190,7 +197,7 @@ impl Plan {
     }
 }
 
-/// Whether a person must agree first.
+/// Whether a person must agree first; `earlier_replays` are those of the whole family.
 pub fn needs_approval(earlier_replays: i64, threshold: i64, is_required: bool) -> bool {
     is_required || earlier_replays >= threshold
 }
@@ -263,6 +270,24 @@ mod tests {
         let failed = Past { effect: Some(Effect::None), ..past(1, "a", false, StepState::Failed) };
         let plan = plan(State::Failed, &ReplayFrom::LastCheckpoint, &[failed], false).unwrap();
         assert_eq!(fates(&plan), [Fate::Rerun]);
+    }
+
+    #[test]
+    fn a_persons_decision_is_part_of_the_plan() {
+        for (status, before, after) in [
+            (StepState::InDoubt, Fate::Refused, Fate::Refused),
+            (StepState::Done, Fate::Reused, Fate::Refused),
+            (StepState::Allowed, Fate::Rerun, Fate::Rerun),
+            (StepState::Rejected, Fate::Reused, Fate::Refused),
+        ] {
+            let steps = [past(1, "charge", false, status)];
+            for (from, wanted) in
+                [(ReplayFrom::LastCheckpoint, before), (ReplayFrom::Beginning, after)]
+            {
+                let plan = plan(State::Failed, &from, &steps, false).unwrap();
+                assert_eq!(fates(&plan), [wanted], "{status} {from:?}");
+            }
+        }
     }
 
     #[test]

@@ -143,6 +143,37 @@ pub struct StepSnapshot {
     pub effect: Option<Effect>,
     /// Canonical JSON.
     pub result: Option<String>,
+    /// How a failed one went wrong: canonical JSON.
+    pub error: Option<String>,
+}
+
+/// How a step ended, as its holder tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// With a result: canonical JSON.
+    Result(String),
+    /// With an error: canonical JSON, and what it has done all the same.
+    Error(String, Effect),
+}
+
+impl Told {
+    fn event(&self) -> StepEvent {
+        match self {
+            Told::Result(_) => StepEvent::Complete,
+            Told::Error(..) => StepEvent::Fail,
+        }
+    }
+
+    /// Whether the step ended in this very way.
+    fn is(&self, step: &StepSnapshot) -> bool {
+        match (step.status, self) {
+            (StepState::Done, Told::Result(result)) => step.result.as_ref() == Some(result),
+            (StepState::Failed, Told::Error(error, effect)) => {
+                (step.error.as_ref(), step.effect) == (Some(error), Some(*effect))
+            }
+            _ => false,
+        }
+    }
 }
 
 /// What follows when an attempt wants to run a step that must not run twice.
@@ -174,26 +205,32 @@ pub fn begin(step: Option<&StepSnapshot>, lease: LeaseId) -> Result<Begin, Refus
     }
 }
 
+/// Where a step stands for a person. What an ended task left begun, or failed with an effect that
+/// nobody knows, is in doubt: no attempt will come by and find it.
+pub fn left(step: &StepSnapshot, task_has_ended: bool) -> StepState {
+    let had_no_effect = step.effect == Some(Effect::None);
+    match after(step.status, StepEvent::Doubt) {
+        Some(doubt) if task_has_ended && !had_no_effect => doubt,
+        _ => step.status,
+    }
+}
+
 /// What follows when the holder tells how a step ended: `true` if it is written, `false` if it was
-/// told before.
-pub fn end(
-    step: &StepSnapshot,
-    event: StepEvent,
-    lease: LeaseId,
-    result: Option<&str>,
-) -> Result<bool, Refusal> {
-    let mine = step.lease_id == Some(lease);
-    let ended = matches!(
-        (step.status, event),
-        (StepState::Done, StepEvent::Complete) | (StepState::Failed, StepEvent::Fail)
-    );
-    if mine && ended && (event == StepEvent::Fail || step.result.as_deref() == result) {
+/// told before. Whoever ended it once does not end it otherwise.
+pub fn end(step: &StepSnapshot, told: &Told, lease: LeaseId) -> Result<bool, Refusal> {
+    if step.lease_id != Some(lease) {
+        return Err(refused(step, told.event()));
+    }
+    if told.is(step) {
         return Ok(false);
     }
-    if mine && after(step.status, event).is_some() {
-        return Ok(true);
+    match (after(step.status, told.event()), step.status) {
+        (Some(_), _) => Ok(true),
+        (None, StepState::Done | StepState::Failed) => {
+            Err(Refusal::StepEnded { step: step.id, state: step.status })
+        }
+        (None, _) => Err(refused(step, told.event())),
     }
-    Err(refused(step, event))
 }
 
 /// A person decides over a step in doubt: where it leads, or `None` if the same was decided before.
@@ -270,6 +307,7 @@ mod tests {
             lease_id: Some(LeaseId(Uuid::from_u128(lease))),
             effect: None,
             result: None,
+            error: None,
         }
     }
 
@@ -316,13 +354,29 @@ mod tests {
     #[test]
     fn an_end_is_told_once_and_may_be_repeated() {
         let (mine, other) = (LeaseId(Uuid::from_u128(7)), LeaseId(Uuid::from_u128(8)));
+        let result = |text: &str| Told::Result(text.into());
+        let error = |text: &str, effect| Told::Error(text.into(), effect);
         let begun = step(StepState::Begun, 7);
-        assert_eq!(end(&begun, StepEvent::Complete, mine, Some("1")), Ok(true));
-        assert!(end(&begun, StepEvent::Complete, other, Some("1")).is_err());
         let done = StepSnapshot { result: Some("1".into()), ..step(StepState::Done, 7) };
-        assert_eq!(end(&done, StepEvent::Complete, mine, Some("1")), Ok(false));
-        assert!(end(&done, StepEvent::Complete, mine, Some("2")).is_err());
-        assert!(end(&done, StepEvent::Fail, mine, None).is_err());
+        let failed = StepSnapshot {
+            error: Some("1".into()),
+            effect: Some(Effect::Unknown),
+            ..step(StepState::Failed, 7)
+        };
+        for (step, same) in [(&done, result("1")), (&failed, error("1", Effect::Unknown))] {
+            assert_eq!(end(&begun, &same, mine), Ok(true));
+            assert_eq!(end(step, &same, mine), Ok(false));
+            assert_eq!(end(&begun, &same, other).unwrap_err().code(), "illegal_step");
+            assert_eq!(end(step, &same, other).unwrap_err().code(), "illegal_step");
+        }
+        let others = [result("2"), error("1", Effect::None), error("2", Effect::Unknown)];
+        for told in others {
+            for step in [&done, &failed] {
+                assert_eq!(end(step, &told, mine).unwrap_err().code(), "already_finished");
+            }
+        }
+        let doubted = step(StepState::InDoubt, 7);
+        assert_eq!(end(&doubted, &result("1"), mine).unwrap_err().code(), "illegal_step");
     }
 
     #[test]
@@ -334,6 +388,20 @@ mod tests {
                 let is_again = Some(state) == after(StepState::InDoubt, event) && result.is_none();
                 let may = state == StepState::InDoubt || is_again;
                 assert_eq!(decided.is_ok(), may, "{state} {event}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_an_ended_task_left_without_a_known_effect_is_in_doubt() {
+        for &state in StepState::ALL {
+            for effect in [None, Some(Effect::Unknown), Some(Effect::None)] {
+                let left_so = StepSnapshot { effect, ..step(state, 1) };
+                assert_eq!(left(&left_so, false), state);
+                let open = matches!(state, StepState::Begun | StepState::Failed);
+                let doubted = open && effect != Some(Effect::None);
+                let wanted = if doubted { StepState::InDoubt } else { state };
+                assert_eq!(left(&left_so, true), wanted, "{state} {effect:?}");
             }
         }
     }

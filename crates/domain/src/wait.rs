@@ -5,13 +5,17 @@
 //!
 //! Invariant: a wait ends once: by what it waits for, or by its time limit.
 
-use crate::id::{SignalId, StepId, TaskId};
+use crate::id::{ApprovalId, SignalId, StepId, TaskId};
 use crate::state::{State, named};
 use crate::step::{StepKey, WAIT_PREFIX};
 use crate::time::Timestamp;
 use crate::validate::{self, Errors};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+/// How long a signal of a key is kept that no task took. What was told to a task, or taken by one,
+/// is kept as long as the results of its steps.
+pub const SIGNAL_RETENTION_MS: i64 = 30 * 24 * 60 * 60 * 1_000;
 
 named! {
     /// What a task waits for.
@@ -25,6 +29,44 @@ named! {
         /// A person's decision over a step in doubt.
         Person = "person",
     }
+}
+
+/// What a parked task waits for, as people are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WaitingFor {
+    /// A time.
+    Time {
+        /// Which.
+        until: Timestamp,
+    },
+    /// A signal.
+    Signal {
+        /// Its name.
+        name: String,
+        /// For whom, if not for this task alone.
+        key: Option<String>,
+        /// When the wait is given up.
+        until: Option<Timestamp>,
+    },
+    /// The end of another task.
+    Task {
+        /// Which.
+        task: TaskId,
+        /// When the wait is given up.
+        until: Option<Timestamp>,
+    },
+    /// The answer to a question at a gate.
+    Approval {
+        /// Which.
+        approval: ApprovalId,
+        /// When the question expires.
+        until: Option<Timestamp>,
+    },
+    /// A person's decision over a step in doubt.
+    Person {
+        /// Which.
+        step: StepId,
+    },
 }
 
 /// What a task waits for, in full.

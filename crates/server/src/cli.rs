@@ -7,6 +7,7 @@ mod agent;
 mod alert;
 mod approval;
 mod argument;
+mod audit;
 mod demo;
 #[cfg(test)]
 mod document;
@@ -94,6 +95,8 @@ enum Command {
     Alert(alert::Arguments),
     /// See what webhooks were told.
     Notice(alert::NoticeArguments),
+    /// See what people decided or tried that no task's history tells.
+    Audit(audit::Arguments),
     /// Follow every transition of every task, live.
     Events(events::Arguments),
     /// Bring the database's schema up or down, or show where it stands.
@@ -252,6 +255,7 @@ async fn dispatch(command: Command, context: &Context) -> Result<u8, Failure> {
         Command::Agent(arguments) => agent::run(arguments, context).await,
         Command::Alert(arguments) => alert::run(arguments, context).await,
         Command::Notice(arguments) => alert::notices(arguments, context).await,
+        Command::Audit(arguments) => audit::run(arguments, context).await,
         Command::Events(arguments) => events::run(arguments, context).await,
         Command::Migrate(arguments) => migrate::run(arguments, context).await,
         Command::Status(arguments) => inform::status(arguments, context).await,

@@ -51,6 +51,8 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(8, "log_removed", "0008_log_removed"),
     migration!(9, "agent", "0009_agent"),
     migration!(10, "flow", "0010_flow"),
+    migration!(11, "doubt", "0011_doubt"),
+    migration!(15, "signal", "0015_signal"),
 ];
 
 impl Migration {

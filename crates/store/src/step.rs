@@ -3,26 +3,38 @@
 //! Invariant: whoever writes a step here holds its task's lock, so a step has one writer at a time.
 //! Absent: the hot way. `task/step.rs` records steps that may run twice in one statement.
 
+mod page;
+
+pub(crate) use page::page;
+pub use page::{PAGE_BYTES, StepPage};
+
 use crate::error::{Error, Result};
+use crate::signal;
 use crate::statement;
 use crate::store::Store;
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
+use crate::wait;
 use serde_json::Value as Json;
 use windlass_domain::failure::TaskError;
 use windlass_domain::id::{LeaseId, StepId, TaskId};
 use windlass_domain::json;
-use windlass_domain::step::{CheckedStep, Effect, RESULT_RETENTION_MS, StepSnapshot, StepState};
+use windlass_domain::step::{
+    self as rule, CheckedStep, Effect, RESULT_RETENTION_MS, StepSnapshot, StepState,
+};
 use windlass_domain::time::Timestamp;
 
 /// A step is read in this order.
 pub(crate) const COLUMNS: &str = "task_id, id, seq, name, type, inputs_hash, occurrence, inputs, \
     idempotent, status, result, error, effect, lease_id, attempt, actor, copied_from, created_at, \
     ended_at, expired_at";
+/// How many columns that are.
+const COLUMN_COUNT: usize = 20;
 
 statement!(shared FIND, "step/find");
 statement!(shared INTENT, "step/intent");
 statement!(shared LIST, "step/list");
+statement!(shared PAGE, "step/page");
 statement!(shared IN_DOUBT, "step/in_doubt");
 statement!(shared INSERT, "step/insert");
 statement!(shared SAVE, "step/save");
@@ -32,8 +44,19 @@ statement!(CLEAR, "step/clear");
 statement!(MOVE_EXPIRY, "step/move_expiry");
 
 /// All of the above.
-pub(crate) static STATEMENTS: &[&statement::Statement] =
-    &[&FIND, &INTENT, &LIST, &IN_DOUBT, &INSERT, &SAVE, &COPY, &FINISHED, &CLEAR, &MOVE_EXPIRY];
+pub(crate) static STATEMENTS: &[&statement::Statement] = &[
+    &FIND,
+    &INTENT,
+    &LIST,
+    &PAGE,
+    &IN_DOUBT,
+    &INSERT,
+    &SAVE,
+    &COPY,
+    &FINISHED,
+    &CLEAR,
+    &MOVE_EXPIRY,
+];
 
 /// A step as users see it.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,8 +95,14 @@ impl Step {
             lease_id: self.lease_id,
             effect: self.effect,
             result: self.result.as_ref().map(json::canonical),
+            error: self.error.as_ref().map(error_text),
         }
     }
+}
+
+/// An error as it is compared: canonical JSON.
+pub(crate) fn error_text(error: &TaskError) -> String {
+    json::canonical(&serde_json::to_value(error).unwrap_or_default())
 }
 
 fn step(row: &Row) -> Result<Step> {
@@ -211,33 +240,59 @@ impl Steps {
 
     /// A task's steps after `after_seq` (0: from the first), oldest first.
     pub async fn list(&self, task: TaskId, after_seq: i64, limit: i64) -> Result<Vec<Step>> {
-        let body = move |tx: &mut dyn Tx| list(tx, task, after_seq, limit);
+        let body = move |tx: &mut dyn Tx| {
+            let found = list(tx, task, after_seq, limit)?;
+            for_people(tx, found)
+        };
         self.store.read("step_list", body).await
     }
 
     /// One step of a task.
     pub async fn show(&self, task: TaskId, id: StepId) -> Result<Option<Step>> {
-        self.store.read("step_show", move |tx| find(tx, task, id)).await
+        let body = move |tx: &mut dyn Tx| {
+            let found = find(tx, task, id)?;
+            Ok(for_people(tx, found.into_iter().collect())?.pop())
+        };
+        self.store.read("step_show", body).await
     }
 
     /// A step that must not run twice, by its id alone.
     pub async fn intent(&self, id: StepId) -> Result<Option<Step>> {
-        self.store.read("step_intent", move |tx| intent(tx, id)).await
+        let body = move |tx: &mut dyn Tx| {
+            let found = intent(tx, id)?;
+            Ok(for_people(tx, found.into_iter().collect())?.pop())
+        };
+        self.store.read("step_intent", body).await
     }
 
-    /// Steps that wait for a person, oldest first.
+    /// Steps that a person must decide over, of living and of ended tasks, oldest first.
     pub async fn in_doubt(&self, after_seq: i64, limit: i64) -> Result<Vec<Step>> {
         let body = move |tx: &mut dyn Tx| {
-            steps(&tx.run(Call::one(&IN_DOUBT, vec![after_seq.into(), limit.into()]))?)
+            let rows = tx.run(Call::one(&IN_DOUBT, vec![after_seq.into(), limit.into()]))?;
+            let mut found = steps(&rows)?;
+            found.iter_mut().for_each(|step| step.status = rule::left(&step.snapshot(), true));
+            Ok(found)
         };
         self.store.read("step_in_doubt", body).await
     }
 
-    /// Clears the results of tasks that finished long ago, walking `limit` entries of the log;
-    /// returns how many entries it walked and how many steps it cleared.
+    /// Clears the results of tasks that finished long ago and removes their signals, walking
+    /// `limit` entries of the log; returns how many entries it walked, and how many results and
+    /// signals there were.
     pub async fn expire(&self, limit: usize) -> Result<(usize, usize)> {
         self.store.write("step_expire", move |tx| expire(tx, limit)).await
     }
+}
+
+/// Steps of one task as they stand for people: those that it left behind at its end are in doubt.
+fn for_people(tx: &mut dyn Tx, mut steps: Vec<Step>) -> Result<Vec<Step>> {
+    let is_open = |step: &Step| rule::left(&step.snapshot(), true) != step.status;
+    let Some(task) = steps.iter().find(|step| is_open(step)).map(|step| step.task_id) else {
+        return Ok(steps);
+    };
+    let has_ended = wait::has_ended(tx, task)?;
+    steps.iter_mut().for_each(|step| step.status = rule::left(&step.snapshot(), has_ended));
+    Ok(steps)
 }
 
 fn expire(tx: &mut dyn Tx, limit: usize) -> Result<(usize, usize)> {
@@ -251,8 +306,8 @@ fn expire(tx: &mut dyn Tx, limit: usize) -> Result<(usize, usize)> {
     let mut tasks = rows.iter().map(|row| row.uuid(2)).collect::<Result<Vec<_>>>()?;
     tasks.sort_unstable();
     tasks.dedup();
-    let params = vec![Value::UuidList(tasks), now.into(), until.into()];
-    let cleared = tx.run(Call::one(&CLEAR, params))?.len();
+    let params = vec![Value::UuidList(tasks.clone()), now.into(), until.into()];
+    let cleared = tx.run(Call::one(&CLEAR, params))?.len() + signal::forget(tx, tasks, until)?;
     tx.run(Call::one(&MOVE_EXPIRY, vec![transaction.into(), seq.into()]))?;
     Ok((rows.len(), cleared))
 }

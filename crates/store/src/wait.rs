@@ -4,9 +4,9 @@ use crate::error::Result;
 use crate::statement;
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
-use windlass_domain::id::{LeaseId, StepId, TaskId};
+use windlass_domain::id::{ApprovalId, LeaseId, StepId, TaskId};
 use windlass_domain::time::Timestamp;
-use windlass_domain::wait::WaitKind;
+use windlass_domain::wait::{WaitKind, WaitingFor};
 
 /// A wait is read in this order.
 pub(crate) const COLUMNS: &str =
@@ -14,6 +14,7 @@ pub(crate) const COLUMNS: &str =
 
 statement!(shared PARK, "wait/park");
 statement!(shared OF_TASK, "wait/of_task");
+statement!(shared SHOWN, "wait/shown");
 statement!(shared WITH_KEY, "wait/with_key");
 statement!(shared REMOVE, "wait/remove");
 statement!(shared STRAY, "wait/stray");
@@ -24,7 +25,7 @@ statement!(ENDED, "wait/ended");
 
 /// All of the above.
 pub(crate) static STATEMENTS: &[&statement::Statement] =
-    &[&PARK, &OF_TASK, &WITH_KEY, &REMOVE, &STRAY, &CHILD, &AWAITED, &DUE, &ENDED];
+    &[&PARK, &OF_TASK, &SHOWN, &WITH_KEY, &REMOVE, &STRAY, &CHILD, &AWAITED, &DUE, &ENDED];
 
 /// For what a task waits.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,6 +56,26 @@ pub(crate) fn wait(row: &Row, at: usize) -> Result<Wait> {
 pub(crate) fn of_task(tx: &mut dyn Tx, task: TaskId) -> Result<Option<Wait>> {
     let rows = tx.run(Call::one(&OF_TASK, vec![task.0.into()]))?;
     rows.first().map(|row| wait(row, 0)).transpose()
+}
+
+/// What people are told of it.
+pub(crate) fn shown(tx: &mut dyn Tx, task: TaskId) -> Result<Option<WaitingFor>> {
+    let rows = tx.run(Call::one(&SHOWN, vec![task.0.into()]))?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let (until, text) = (row.maybe(2, Row::time)?, |r: &Row, i| r.text(i).map(str::to_owned));
+    if let Some(approval) = row.maybe(6, Row::uuid)?.map(ApprovalId) {
+        let until = row.maybe(7, Row::time)?;
+        return Ok(Some(WaitingFor::Approval { approval, until }));
+    }
+    let Some(kind) = row.maybe(0, Row::named)? else { return Ok(None) };
+    Ok(Some(match kind {
+        WaitKind::Time => WaitingFor::Time { until: row.time(2)? },
+        WaitKind::Signal => {
+            WaitingFor::Signal { name: text(row, 3)?, key: row.maybe(4, text)?, until }
+        }
+        WaitKind::Task => WaitingFor::Task { task: TaskId(row.uuid(5)?), until },
+        WaitKind::Person => WaitingFor::Person { step: StepId(row.uuid(1)?) },
+    }))
 }
 
 /// Who has waited longest for a signal of a key.
@@ -113,6 +134,11 @@ pub(crate) fn ended(
 /// How another task ended: its state, result, error, and whether it has ended at all.
 pub(crate) fn other(tx: &mut dyn Tx, task: TaskId) -> Result<Option<Row>> {
     Ok(tx.run(Call::one(&CHILD, vec![task.0.into()]))?.into_iter().next())
+}
+
+/// Whether a task has ended.
+pub(crate) fn has_ended(tx: &mut dyn Tx, task: TaskId) -> Result<bool> {
+    other(tx, task)?.map_or(Ok(false), |row| row.bool(3))
 }
 
 /// The tasks whose end is awaited, at most `limit`.

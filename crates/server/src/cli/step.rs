@@ -18,9 +18,9 @@ pub(super) struct Arguments {
 
 #[derive(Subcommand)]
 enum Action {
-    /// List steps of all tasks that wait for a person, oldest first.
+    /// List steps that wait for a person's decision, of living and of ended tasks, oldest first.
     List(ListArguments),
-    /// Decide over a step in doubt; its task goes on.
+    /// Decide over a step in doubt; its task goes on, or its replays see it.
     Resolve(ResolveArguments),
 }
 

@@ -257,7 +257,7 @@ const LARGE: [&str; 7] =
 /// Prints a task for people: what is set, and large values below.
 pub(super) fn print_task(task: &Value) {
     let Some(fields) = task.as_object() else { return };
-    let first = ["id", "status", "kind", "queue", "name"];
+    let first = ["id", "status", "waiting_for", "kind", "queue", "name"];
     let rest = fields.keys().map(String::as_str).filter(|name| !first.contains(name));
     for name in first.into_iter().chain(rest) {
         let value = &task[name];
@@ -266,6 +266,7 @@ pub(super) fn print_task(task: &Value) {
             continue;
         }
         let shown = match value {
+            waiting if name == "waiting_for" => waiting_for(waiting),
             Value::String(text) => print::safe(text).into_owned(),
             other => print::json(other),
         };
@@ -285,6 +286,26 @@ pub(super) fn print_task(task: &Value) {
                 print::line(&print::json_pretty(value));
             }
         }
+    }
+}
+
+/// What a task waits for, in words, with what a person needs to let it go on.
+fn waiting_for(waiting: &Value) -> String {
+    let field = |name: &str| print::safe(text(&waiting[name])).into_owned();
+    let what = match text(&waiting["kind"]) {
+        "time" => format!("the time {}", field("until")),
+        "signal" if waiting["key"].is_null() => format!("the signal `{}`", field("name")),
+        "signal" => format!("the signal `{}` with key `{}`", field("name"), field("key")),
+        "task" => format!("the end of task {}", field("task_id")),
+        "approval" => format!("approval {}", field("approval_id")),
+        "person" => format!("a person's decision over step {} in doubt", field("step_id")),
+        _ => return print::json(waiting),
+    };
+    match &waiting["until"] {
+        Value::String(until) if waiting["kind"] != "time" => {
+            format!("{what}, until {}", print::safe(until))
+        }
+        _ => what,
     }
 }
 

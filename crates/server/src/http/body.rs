@@ -10,6 +10,7 @@ use windlass::domain::failure::TaskError;
 use windlass::domain::profile::Profile;
 use windlass::domain::retry::Backoff;
 use windlass::domain::time::Timestamp;
+use windlass::domain::wait::WaitingFor;
 use windlass::store::task::{Assignment, Failure, History, Task};
 
 /// Some items, and where the next ones begin.
@@ -113,6 +114,52 @@ pub enum Status {
     Poisoned,
 }
 
+/// What a task waits for; told of a task that is asked for by itself, while it waits.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum WaitingForBody {
+    /// A time.
+    Time {
+        #[schema(value_type = String, format = DateTime)]
+        until: Timestamp,
+    },
+    /// A signal, to this task or to whoever waits with the key; given up at `until`.
+    Signal {
+        name: String,
+        key: Option<String>,
+        #[schema(value_type = Option<String>, format = DateTime)]
+        until: Option<Timestamp>,
+    },
+    /// The end of another task; given up at `until`.
+    Task {
+        task_id: Uuid,
+        #[schema(value_type = Option<String>, format = DateTime)]
+        until: Option<Timestamp>,
+    },
+    /// The answer to a question at a gate, which expires at `until`.
+    Approval {
+        approval_id: Uuid,
+        #[schema(value_type = Option<String>, format = DateTime)]
+        until: Option<Timestamp>,
+    },
+    /// A person's decision over a step in doubt.
+    Person { step_id: Uuid },
+}
+
+impl From<WaitingFor> for WaitingForBody {
+    fn from(waiting: WaitingFor) -> WaitingForBody {
+        match waiting {
+            WaitingFor::Time { until } => WaitingForBody::Time { until },
+            WaitingFor::Signal { name, key, until } => WaitingForBody::Signal { name, key, until },
+            WaitingFor::Task { task, until } => WaitingForBody::Task { task_id: task.0, until },
+            WaitingFor::Approval { approval, until } => {
+                WaitingForBody::Approval { approval_id: approval.0, until }
+            }
+            WaitingFor::Person { step } => WaitingForBody::Person { step_id: step.0 },
+        }
+    }
+}
+
 /// A unit of work.
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs)] // docs/http-api.md describes each field once.
@@ -126,6 +173,8 @@ pub struct TaskBody {
     pub queue: String,
     #[schema(value_type = Status)]
     pub status: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_for: Option<WaitingForBody>,
     pub payload: Json,
     pub result: Option<Json>,
     pub error: Option<ErrorBody>,
@@ -190,6 +239,7 @@ impl From<Task> for TaskBody {
             name: task.name,
             queue: task.queue,
             status: task.status.as_str().into(),
+            waiting_for: task.waiting_for.map(Into::into),
             payload: task.payload,
             result: task.result,
             error: task.error.map(Into::into),

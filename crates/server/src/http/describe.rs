@@ -83,6 +83,7 @@ const NAMES: &[(&str, &str)] = &[
     ("StatusBody", "ServerStatus"),
     ("StepBody", "Step"),
     ("WaitBody", "Wait"),
+    ("WaitingForBody", "WaitingFor"),
     ("TaskBody", "Task"),
     ("Value", "Json"),
 ];

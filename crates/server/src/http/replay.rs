@@ -89,8 +89,9 @@ pub struct PlannedBody {
     id: Uuid,
     name: String,
     occurrence: i32,
-    /// `reused`: its result is taken along; `rerun`: it runs again; `expired`: its result was
-    /// cleared, so it runs again; `refused`: it must not run again unless that is allowed.
+    /// `reused`: its result, or a person's word that it failed, is taken along; `rerun`: it runs
+    /// again; `expired`: its result was cleared, so it runs again; `refused`: it must not run again
+    /// unless that is allowed.
     fate: String,
 }
 
@@ -179,7 +180,7 @@ pub async fn replay(
 ) -> Result<Response> {
     if request.dry_run {
         let plan = api.engine.plan_replay(request.replay(id, &caller.actor)?).await?;
-        let earlier = api.engine.tasks().count_replays(id).await?;
+        let earlier = api.engine.tasks().count_replays(id, api.replay_threshold).await?;
         let needs = needs_approval(earlier, api.replay_threshold, request.require_approval);
         return Ok(Json(PlanBody::new(plan, needs)).into_response());
     }

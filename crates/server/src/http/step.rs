@@ -332,7 +332,8 @@ impl ResolveStepRequest {
     }
 }
 
-/// Decide over a step in doubt; its task goes on.
+/// Decide over a step in doubt; its task goes on. A task that has ended stays as it is: its replays
+/// see the decision.
 #[utoipa::path(post, path = "/v1/steps/{id}/resolve", tag = "steps",
     operation_id = "resolve_step", params(("id" = Uuid, Path)),
     request_body = ResolveStepRequest,
@@ -351,7 +352,7 @@ pub async fn resolve(
     Ok(Json(step.into()))
 }
 
-/// Show a task's steps, oldest first.
+/// Show a task's steps, oldest first. A page has at most 8 MiB of results, inputs and errors.
 #[utoipa::path(get, path = "/v1/tasks/{id}/steps", tag = "tasks",
     operation_id = "task_steps",
     params(("id" = Uuid, Path), PageParams),
@@ -363,11 +364,13 @@ pub async fn of_task(
 ) -> Result<Json<List<StepBody>>> {
     let limit = validate::list_limit(params.limit)?;
     let after = cursor::number(params.cursor.as_deref())?;
-    let items = api.engine.steps().list(id, after, limit + 1).await?;
-    if items.is_empty() {
+    let found = api.engine.steps().page(id, after, limit).await?;
+    if found.steps.is_empty() {
         api.task(id).await?;
     }
-    Ok(Json(page(items, limit, |step| step.seq.to_string())))
+    let next_cursor =
+        found.steps.last().filter(|_| !found.complete).map(|step| step.seq.to_string());
+    Ok(Json(List { items: found.steps.into_iter().map(Into::into).collect(), next_cursor }))
 }
 
 /// Which steps.
@@ -384,7 +387,7 @@ pub struct StepParams {
     cursor: Option<String>,
 }
 
-/// List the steps of all tasks that wait for a person, oldest first.
+/// List the steps that wait for a person's decision, of living and of ended tasks, oldest first.
 #[utoipa::path(get, path = "/v1/steps", tag = "steps",
     operation_id = "list_steps", params(StepParams),
     responses((status = 200, description = "A page", body = List<StepBody>)))]

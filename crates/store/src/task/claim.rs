@@ -48,6 +48,8 @@ const MOST_TASKS: usize = 1_000;
 
 /// How many steps an assignment carries; whoever has more lists the rest.
 pub const STEPS_LIMIT: i64 = 200;
+/// How many bytes of results, inputs and errors these have; the first step comes with any size.
+pub const STEPS_BYTES: i64 = 1024 * 1024;
 
 /// A worker asks for work.
 #[derive(Clone, Debug)]
@@ -318,15 +320,25 @@ impl Tasks {
             return Ok(held);
         }
         let body = move |tx: &mut dyn Tx| {
-            let read = ids.iter().map(|&id| Ok((id, step::list(tx, id, 0, STEPS_LIMIT + 1)?)));
-            read.collect::<Result<HashMap<_, _>>>()
+            // All assignments of an answer share its bytes: behind a few big pasts, others' pasts
+            // are listed by whoever needs them.
+            let mut left = step::PAGE_BYTES;
+            let mut read = HashMap::new();
+            for &id in &ids {
+                if left <= 0 {
+                    break;
+                }
+                let page = step::page(tx, id, 0, STEPS_LIMIT, left.min(STEPS_BYTES))?;
+                left -= page.bytes;
+                read.insert(id, page);
+            }
+            Ok(read)
         };
         let mut read = self.store.read("assignment_steps", body).await?;
-        for assignment in &mut held {
-            let Some(mut steps) = read.remove(&assignment.task.id) else { continue };
-            assignment.steps_complete = steps.len() as i64 <= STEPS_LIMIT;
-            steps.truncate(STEPS_LIMIT as usize);
-            assignment.steps = steps;
+        for assignment in held.iter_mut().filter(|a| has_past(a)) {
+            let page = read.remove(&assignment.task.id);
+            (assignment.steps, assignment.steps_complete) =
+                page.map_or((Vec::new(), false), |page| (page.steps, page.complete));
         }
         Ok(held)
     }

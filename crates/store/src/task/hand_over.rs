@@ -228,5 +228,6 @@ fn held(new: NewTask, after: Snapshot, payload: serde_json::Value) -> Task {
         updated_at: after.updated_at,
         finished_at: None,
         replay_count: 0,
+        waiting_for: None,
     }
 }

@@ -16,6 +16,7 @@ mod lane;
 mod list;
 mod park;
 mod replay;
+mod resolve;
 mod retention;
 mod room;
 mod row;
@@ -24,7 +25,7 @@ mod step;
 mod submit;
 mod sweep;
 
-pub use claim::{Assignment, Claim, STEPS_LIMIT};
+pub use claim::{Assignment, Claim, STEPS_BYTES, STEPS_LIMIT};
 pub use cold::Ask;
 pub(crate) use cold::{Queued, carry_out, load, queued};
 pub use count::Counts;
@@ -37,9 +38,10 @@ pub use list::{Cursor, Filter, Order, Page};
 pub use park::{Park, Parked, Signalled};
 pub(crate) use replay::create as create_replay;
 pub use replay::{Consent, Replay, Replayed};
+pub use resolve::Resolution;
 pub use row::{Failure, History, Task};
 pub use show::Position;
-pub use step::{BeginStep, Begun, Holder, RecordStep, Recorded, Resolution, StepEnd};
+pub use step::{BeginStep, Begun, Holder, RecordStep, Recorded, StepEnd};
 pub use submit::Submitted;
 pub use sweep::SweepReport;
 

@@ -11,7 +11,7 @@ use super::{Tasks, row};
 use crate::error::Result;
 use crate::group::Outcome;
 use crate::signal::{self, Inserted, NewSignal, Target};
-use crate::step::{self, NewStep};
+use crate::step::{self, NewStep, Step};
 use crate::tx::Tx;
 use crate::value::Row;
 use crate::wait::{self, Wait};
@@ -166,14 +166,17 @@ fn park(tx: &mut dyn Tx, item: &Park) -> Result<Outcome<Parked>> {
     if let Err(refusal) = may_record(&task, holder.lease) {
         return Ok(Err(refusal.into()));
     }
-    if let Some(step) = step::find(tx, task.id, id)?
+    let known = step::find(tx, task.id, id)?;
+    if let Some(step) = &known
         && step.status == StepState::Done
     {
-        return Ok(Ok(Parked::Woken(id, step.result.unwrap_or_default())));
+        return Ok(Ok(Parked::Woken(id, step.result.clone().unwrap_or_default())));
     }
     save_checkpoint(tx, holder, &item.checkpoint)?;
     let now = tx.now()?;
-    let wake_at = item.until.wake_at(item.timeout_ms, now);
+    // A wait that is not over goes on as it began, whoever took its task out of it by hand.
+    let begun_at = known.as_ref().map_or(now, |step| step.created_at);
+    let wake_at = item.until.wake_at(item.timeout_ms, begun_at);
     let came = already_there(tx, &task, &item.until, wake_at, now)?;
     let kind = item.until.kind();
     let step =
@@ -191,14 +194,14 @@ fn park(tx: &mut dyn Tx, item: &Park) -> Result<Outcome<Parked>> {
         now,
     };
     if let Some(came) = came {
-        step::insert(tx, &new)?;
+        write(tx, known, &new)?;
         return Ok(Ok(Parked::Woken(id, came)));
     }
     let metadata = parked(id, kind, wake_at);
     if let Err(refusal) = cold::decide_and_save(tx, &mut task, &holder.wait(), Some(metadata))? {
         return Ok(Err(refusal.into()));
     }
-    step::insert(tx, &new)?;
+    write(tx, known, &new)?;
     let (signal, key) = match &item.until {
         Until::Signal { name, key } => (Some(name.clone()), key.clone()),
         _ => (None, None),
@@ -207,6 +210,18 @@ fn park(tx: &mut dyn Tx, item: &Park) -> Result<Outcome<Parked>> {
     let waits = Wait { task: task.id, kind, step: id, lease, child: other, signal, key };
     wait::park(tx, &waits, wake_at, now)?;
     Ok(Ok(Parked::Waiting(id)))
+}
+
+/// Writes the wait's step, or takes up the one that is still there.
+fn write(tx: &mut dyn Tx, known: Option<Step>, new: &NewStep<'_>) -> Result<()> {
+    let Some(mut step) = known else { return step::insert(tx, new) };
+    (step.lease_id, step.attempt) = (Some(new.lease), new.attempt);
+    step.actor = new.actor.to_owned();
+    if let Some(result) = &new.result {
+        (step.status, step.ended_at) = (new.status, Some(new.now));
+        step.result = serde_json::from_str(result).ok();
+    }
+    step::save(tx, &step)
 }
 
 /// What a wait would be woken by, if it is there already.
@@ -242,10 +257,12 @@ fn already_there(
     }
 }
 
-/// The number of the next repetition of a wait that does not say its own.
+/// The number of the next repetition of a wait that does not say its own: the first that is not
+/// over.
 fn next_occurrence(tx: &mut dyn Tx, task: TaskId, until: &Until) -> Result<i32> {
     let mut occurrence = 0;
-    while step::find(tx, task, until.key(occurrence).id(task))?.is_some() {
+    let is_over = |step: &Step| step.status == StepState::Done;
+    while step::find(tx, task, until.key(occurrence).id(task))?.as_ref().is_some_and(is_over) {
         occurrence += 1;
     }
     Ok(occurrence)

@@ -1,7 +1,9 @@
 //! Replay: a finished task once more, as a new task that takes done steps along.
 //!
-//! Invariant: the plan and the new task are made in one transaction, under the origin's lock, so
-//! that two replays at once are counted one after the other.
+//! Invariant: the plan and the new task are made in one transaction, under the locks of the origin
+//! and of the root of its family, so that two replays at once are counted one after the other. The
+//! root is locked last, and alone if it is the origin: both have ended, so nobody holds one of them
+//! and wants another but replays.
 //! Absent: asking a person. Whoever gets [`Replayed::NeedsApproval`] does (`approval/replay.rs`).
 
 use super::show::show_row;
@@ -17,16 +19,17 @@ use uuid::Uuid;
 use windlass_domain::id::{StepId, TaskId};
 use windlass_domain::json;
 use windlass_domain::refusal::Refusal;
-use windlass_domain::replay::{Past, Plan, ReplayFrom, needs_approval, plan};
+use windlass_domain::replay::{MAX_COUNTED, Past, Plan, ReplayFrom, needs_approval, plan};
 use windlass_domain::snapshot::Snapshot;
 use windlass_domain::step::StepKey;
 use windlass_domain::task::{NewTask, When};
 
+statement!(shared ROOT, "replay/root");
 statement!(shared COUNT, "replay/count");
 statement!(COPY_CHECKPOINT, "replay/copy_checkpoint");
 
 /// All of the above.
-pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&COUNT, &COPY_CHECKPOINT];
+pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&ROOT, &COUNT, &COPY_CHECKPOINT];
 
 /// How many steps are read at once.
 const PAGE: i64 = 500;
@@ -51,7 +54,7 @@ pub struct Replay {
 pub enum Consent {
     /// A person has agreed.
     Given,
-    /// Up to so many replays of an origin need nobody, unless somebody is wanted in any case.
+    /// Up to so many replays of a family need nobody, unless somebody is wanted in any case.
     UpTo {
         /// How many.
         threshold: i64,
@@ -86,9 +89,13 @@ impl Tasks {
         self.store.read("replay_plan", body).await?
     }
 
-    /// How often a task was replayed.
-    pub async fn count_replays(&self, origin: TaskId) -> Result<i64> {
-        self.store.read("replay_count", move |tx| count(tx, origin)).await
+    /// How many replays the family of a task has, replays of replays included; `most` at most.
+    pub async fn count_replays(&self, origin: TaskId, most: i64) -> Result<i64> {
+        let body = move |tx: &mut dyn Tx| {
+            let root = root(tx, origin)?;
+            count(tx, root, most)
+        };
+        self.store.read("replay_count", body).await
     }
 
     /// Makes the new task, or says why not.
@@ -123,10 +130,14 @@ pub(crate) fn create(
     if let Some(known) = look_up_in(tx, &new)? {
         return Ok(known.map(|known| (Replayed::Existing(known.id), None)));
     }
-    if let Consent::UpTo { threshold, is_required } = consent
-        && needs_approval(count(tx, replay.origin)?, threshold, is_required)
-    {
-        return Ok(Ok((Replayed::NeedsApproval(planned), None)));
+    if let Consent::UpTo { threshold, is_required } = consent {
+        let root = root(tx, replay.origin)?;
+        if root != replay.origin {
+            cold::load(tx, root)?;
+        }
+        if needs_approval(count(tx, root, threshold)?, threshold, is_required) {
+            return Ok(Ok((Replayed::NeedsApproval(planned), None)));
+        }
     }
     let (call, _) = insert(tx, &[&Placed::somewhere(new.clone())]);
     tx.run(call)?;
@@ -140,8 +151,14 @@ pub(crate) fn create(
     Ok(Ok((Replayed::New(new.id, planned), Some(new))))
 }
 
-fn count(tx: &mut dyn Tx, origin: TaskId) -> Result<i64> {
-    let rows = tx.run(Call::one(&COUNT, vec![origin.0.into()]))?;
+fn root(tx: &mut dyn Tx, task: TaskId) -> Result<TaskId> {
+    let rows = tx.run(Call::one(&ROOT, vec![task.0.into(), MAX_COUNTED.into()]))?;
+    rows.first().map_or(Ok(task), |row| row.uuid(0).map(TaskId))
+}
+
+fn count(tx: &mut dyn Tx, root: TaskId, most: i64) -> Result<i64> {
+    let most = most.clamp(0, MAX_COUNTED);
+    let rows = tx.run(Call::one(&COUNT, vec![root.0.into(), most.into()]))?;
     rows.first().map_or(Ok(0), |row| row.int(0))
 }
 

@@ -12,6 +12,7 @@ use windlass_domain::profile::Profile;
 use windlass_domain::snapshot::Snapshot;
 use windlass_domain::state::{Event, State};
 use windlass_domain::time::Timestamp;
+use windlass_domain::wait::WaitingFor;
 
 /// A task as users see it.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,6 +62,8 @@ pub struct Task {
     pub finished_at: Option<Timestamp>,
     /// How many tasks repeat it.
     pub replay_count: i64,
+    /// What it waits for; told of a task that is shown by itself, not of those in a list.
+    pub waiting_for: Option<WaitingFor>,
 }
 
 /// One transition of a task.
@@ -225,6 +228,7 @@ pub(super) fn task(row: &Row, from: usize) -> Result<Task> {
         updated_at: c.take(Row::time)?,
         finished_at: c.maybe_time()?,
         replay_count: c.take(Row::int)?,
+        waiting_for: None,
     })
 }
 

@@ -19,9 +19,11 @@ use super::Tasks;
 use super::row::{self, Failure, History, Task};
 use crate::error::{Error, Result};
 use crate::statement;
-use crate::tx::Call;
+use crate::tx::{Call, Tx};
 use crate::value::Row;
+use crate::wait;
 use windlass_domain::id::TaskId;
+use windlass_domain::state::State;
 
 statement!(shared SHOW, "task/show");
 statement!(shared OF_TASK, "history/of_task");
@@ -44,21 +46,28 @@ pub struct Position {
 }
 
 /// One task as its row.
-pub(super) fn show_row(tx: &mut dyn crate::tx::Tx, id: TaskId) -> Result<Option<Task>> {
+pub(super) fn show_row(tx: &mut dyn Tx, id: TaskId) -> Result<Option<Task>> {
     let rows = tx.run(Call::one(&SHOW, vec![id.0.into()]))?;
     rows.first().map(|row| row::task(row, 0)).transpose()
 }
 
 impl Tasks {
-    /// One task.
+    /// One task, and what it waits for.
     pub async fn show(&self, id: TaskId) -> Result<Option<Task>> {
-        self.store.read("show", move |tx| show_row(tx, id)).await
+        let body = move |tx: &mut dyn Tx| {
+            let Some(mut task) = show_row(tx, id)? else { return Ok(None) };
+            if matches!(task.status, State::Waiting | State::WaitingForApproval) {
+                task.waiting_for = wait::shown(tx, id)?;
+            }
+            Ok(Some(task))
+        };
+        self.store.read("show", body).await
     }
 
     /// A task's transitions after `after_seq` (0: from the first), oldest first.
     pub async fn history(&self, id: TaskId, after_seq: i64, limit: i64) -> Result<Vec<History>> {
         let params = move || vec![id.0.into(), after_seq.into(), limit.into()];
-        let body = move |tx: &mut dyn crate::tx::Tx| {
+        let body = move |tx: &mut dyn Tx| {
             tx.run(Call::one(&OF_TASK, params()))?.iter().map(row::history).collect()
         };
         self.store.read("history", body).await
@@ -67,7 +76,7 @@ impl Tasks {
     /// A task's failures after `after_seq`, oldest first.
     pub async fn failures(&self, id: TaskId, after_seq: i64, limit: i64) -> Result<Vec<Failure>> {
         let params = move || vec![id.0.into(), after_seq.into(), limit.into()];
-        let body = move |tx: &mut dyn crate::tx::Tx| {
+        let body = move |tx: &mut dyn Tx| {
             tx.run(Call::one(&FAILURES, params()))?.iter().map(failure).collect()
         };
         self.store.read("failures", body).await
@@ -75,7 +84,7 @@ impl Tasks {
 
     /// Where the log stands: whatever is not yet shown by [`Tasks::tail`] comes after it.
     pub async fn head(&self) -> Result<Position> {
-        let body = |tx: &mut dyn crate::tx::Tx| {
+        let body = |tx: &mut dyn Tx| {
             let rows = tx.run(Call::one(&HEAD, Vec::new()))?;
             let row = rows.first().ok_or_else(|| Error::Corrupt("the log has no head".into()))?;
             Ok(Position { transaction: row.int(0)?, seq: row.int(1)? })
@@ -85,7 +94,7 @@ impl Tasks {
 
     /// The last place that retention has removed: whoever reads on from before it misses something.
     pub async fn removed(&self) -> Result<Position> {
-        let body = |tx: &mut dyn crate::tx::Tx| {
+        let body = |tx: &mut dyn Tx| {
             let rows = tx.run(Call::one(&REMOVED, Vec::new()))?;
             let Some(row) = rows.first() else { return Ok(Position::default()) };
             Ok(Position { transaction: row.int(0)?, seq: row.int(1)? })
@@ -97,7 +106,7 @@ impl Tasks {
     /// what commits later comes later.
     pub async fn tail(&self, after: Position, limit: i64) -> Result<Vec<(Position, History)>> {
         let params = move || vec![after.transaction.into(), after.seq.into(), limit.into()];
-        let body = move |tx: &mut dyn crate::tx::Tx| {
+        let body = move |tx: &mut dyn Tx| {
             let rows = tx.run(Call::one(&TAIL, params()))?;
             rows.iter()
                 .map(|row| {

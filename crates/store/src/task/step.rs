@@ -23,8 +23,8 @@ use windlass_domain::id::{ChangeId, LeaseId, StepId, TaskId};
 use windlass_domain::refusal::Refusal;
 use windlass_domain::snapshot::Snapshot;
 use windlass_domain::state::State;
-use windlass_domain::step::{self as rule, Begin, CheckedStep, Effect, StepEvent, StepState};
-use windlass_domain::wait::{WaitKind, parked, woken};
+use windlass_domain::step::{self as rule, Begin, CheckedStep, Effect, StepEvent, StepState, Told};
+use windlass_domain::wait::{WaitKind, parked};
 
 statement!(RECORD, "step/record");
 
@@ -129,27 +129,6 @@ pub enum StepEnd {
     },
 }
 
-/// What a person decides over a step in doubt.
-#[derive(Clone, Debug)]
-pub enum Resolution {
-    /// It has run, and this is its result: canonical JSON.
-    RecordResult(String),
-    /// It has not run, or may run twice.
-    AllowRerun,
-    /// It has failed for good.
-    Fail,
-}
-
-impl Resolution {
-    fn event(&self) -> StepEvent {
-        match self {
-            Resolution::RecordResult(_) => StepEvent::RecordResult,
-            Resolution::AllowRerun => StepEvent::AllowRerun,
-            Resolution::Fail => StepEvent::Reject,
-        }
-    }
-}
-
 impl Tasks {
     /// Records steps that are done, each in its own right. One that was recorded before keeps its
     /// first result, which is in the answer.
@@ -172,30 +151,6 @@ impl Tasks {
         end: StepEnd,
     ) -> Outcome<Step> {
         self.store.write("step_end", move |tx| end_step(tx, id, lease, &actor, &end)).await?
-    }
-
-    /// A person decides over a step in doubt; its task goes on.
-    pub async fn resolve_step(
-        &self,
-        id: StepId,
-        resolution: Resolution,
-        actor: String,
-        reason: Option<String>,
-    ) -> Outcome<Step> {
-        let change = ChangeId(Uuid::now_v7());
-        let body = move |tx: &mut dyn Tx| {
-            let wake = Ask {
-                task: TaskId(Uuid::nil()),
-                command: Command::Wake,
-                actor: actor.clone(),
-                reason: reason.clone(),
-                change,
-            };
-            resolve(tx, id, &resolution, wake)
-        };
-        let (outcome, queued) = self.store.write("step_resolve", body).await?;
-        self.stand_in_line(queued.into_iter().collect());
-        outcome
     }
 }
 
@@ -435,12 +390,14 @@ fn end_step(
     let Some(mut step) = step::find(tx, found.task_id, id)? else {
         return Ok(Err(Refusal::UnknownStep.into()));
     };
-    let (event, result) = match end {
-        StepEnd::Complete { result, .. } => (StepEvent::Complete, Some(result.as_str())),
-        StepEnd::Fail { .. } => (StepEvent::Fail, None),
+    let told = match end {
+        StepEnd::Complete { result, .. } => Told::Result(result.clone()),
+        StepEnd::Fail { error, effect } => Told::Error(step::error_text(error), *effect),
     };
-    let is_new = match rule::end(&step.snapshot(), event, lease, result) {
+    let is_new = match rule::end(&step.snapshot(), &told, lease) {
         Ok(is_new) => is_new,
+        // It stands as this very lease ended it, whoever has the task now.
+        Err(refusal @ Refusal::StepEnded { .. }) => return Ok(Err(refusal.into())),
         // A lease that was lost is told so, whatever has become of the step meanwhile.
         Err(refusal) => return Ok(Err(may_record(&task, lease).err().unwrap_or(refusal).into())),
     };
@@ -466,53 +423,4 @@ fn end_step(
     }
     step::save(tx, &step)?;
     Ok(Ok(step))
-}
-
-type Resolved = (Outcome<Step>, Option<cold::Queued>);
-
-fn resolve(
-    tx: &mut dyn Tx,
-    id: StepId,
-    resolution: &Resolution,
-    mut wake: Ask,
-) -> Result<Resolved> {
-    let Some(found) = step::intent(tx, id)? else {
-        return Ok((Err(Refusal::UnknownStep.into()), None));
-    };
-    wake.task = found.task_id;
-    let Some((mut task, last)) = cold::load(tx, found.task_id)? else {
-        return Ok((Err(Refusal::UnknownTask.into()), None));
-    };
-    let Some(mut step) = step::find(tx, found.task_id, id)? else {
-        return Ok((Err(Refusal::UnknownStep.into()), None));
-    };
-    if last == wake.change {
-        // An earlier try of this very call was committed, but its answer was lost.
-        return Ok((Ok(step), cold::queued(&task)));
-    }
-    let result = match resolution {
-        Resolution::RecordResult(result) => Some(result.as_str()),
-        Resolution::AllowRerun | Resolution::Fail => None,
-    };
-    match rule::resolve(&step.snapshot(), resolution.event(), result) {
-        Ok(Some(state)) => step.status = state,
-        Ok(None) => return Ok((Ok(step), None)),
-        Err(refusal) => return Ok((Err(refusal.into()), None)),
-    }
-    step.actor = wake.actor.clone();
-    if let Resolution::RecordResult(result) = resolution {
-        step.result = serde_json::from_str(result).ok();
-        step.ended_at = Some(tx.now()?);
-    }
-    step::save(tx, &step)?;
-    let waits = wait::of_task(tx, task.id)?.is_some_and(|wait| wait.step == id);
-    if waits && task.status == State::Waiting {
-        wait::remove(tx, task.id)?;
-        let event = serde_json::json!({ "woken": resolution.event() });
-        let metadata = Some(woken(id, &event));
-        if let Err(refusal) = cold::decide_and_save(tx, &mut task, &wake, metadata)? {
-            return Ok((Err(refusal.into()), None));
-        }
-    }
-    Ok((Ok(step), cold::queued(&task)))
 }

@@ -120,6 +120,37 @@ fn duties() -> Vec<Case> {
             &["approval_expiry", "task_state_pkey", "task_spec_pkey"],
             &["approval_expiry", STATE_KEY],
         ),
+        reads(
+            "replay/root",
+            &[(1, &format!("'{THERE}'")), (2, "10000")],
+            &["task_spec_pkey"],
+            &[SPEC_KEY],
+        ),
+        reads(
+            "replay/count",
+            &[(1, &format!("'{THERE}'")), (2, "1")],
+            &["task_spec_replay"],
+            &["task_spec_replay"],
+        ),
+        writes(
+            "step/in_doubt",
+            &[(1, "0"), (2, "50")],
+            &["step_doubt", "task_state_pkey"],
+            &["step_doubt", STATE_KEY],
+        ),
+        writes(
+            "signal/next_of_task",
+            &[(1, &format!("'{THERE}'")), (2, "'go'")],
+            &["signal_of_task"],
+            &["signal_of_task"],
+        ),
+        writes(
+            "signal/forget",
+            &[some[0], (2, "'2026-06-01Z'")],
+            &["signal_taken", "signal_of_task", "signal_pkey", "task_state_pkey"],
+            &["signal_taken", "signal_of_task", STATE_KEY],
+        ),
+        writes("signal/forget_untaken", &at, &["signal_untaken"], &["signal_untaken"]),
         writes("approval/expire_requests", &at, &["approval_expiry"], &["approval_expiry"]),
         writes(
             "approval/granted",

@@ -104,8 +104,8 @@ impl Ctx {
         let Work { task, lease, checkpoint, mut steps, mut steps_complete, .. } = work;
         while !steps_complete {
             let after = steps.last().map_or(0, |step| step.seq);
-            let more = host.steps(task.id, after).await?;
-            steps_complete = more.is_empty();
+            let (more, complete) = host.steps(task.id, after).await?;
+            steps_complete = complete || more.is_empty();
             steps.extend(more);
         }
         let past = |step: PastStep| {

@@ -119,8 +119,8 @@ pub(crate) trait Host: Send + Sync + 'static {
     /// `true`: approved; `false`: the task waits.
     fn ask(&self, question: Question) -> Pending<'_, bool>;
     fn submit(&self, request: SubmitRequest) -> Pending<'_, TaskId>;
-    /// The steps of a task after a place in their list.
-    fn steps(&self, task: TaskId, after: i64) -> Pending<'_, Vec<PastStep>>;
+    /// The next steps of a task after a place in their list, and whether there are none after them.
+    fn steps(&self, task: TaskId, after: i64) -> Pending<'_, (Vec<PastStep>, bool)>;
     /// Resolves when no new work may begin.
     fn draining(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
     /// Resolves when running work is given up.

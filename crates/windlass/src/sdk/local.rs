@@ -11,11 +11,12 @@ use windlass_domain::id::{ChangeId, ClaimId, LeaseId, SessionId, StepId, TaskId}
 use windlass_domain::refusal::Refusal;
 use windlass_domain::request::SubmitRequest;
 use windlass_domain::step::StepState;
+use windlass_domain::validate;
 use windlass_store::error::{Error as StoreError, Rejection};
 use windlass_store::group::Outcome;
 use windlass_store::step::Step;
 use windlass_store::task::{
-    self, Assignment, BeginStep, Finish, Park, Parked, RecordStep, Recorded, STEPS_LIMIT, StepEnd,
+    self, Assignment, BeginStep, Finish, Park, Parked, RecordStep, Recorded, StepEnd,
 };
 
 impl From<Error> for CallError {
@@ -193,10 +194,11 @@ impl Host for Engine {
         })
     }
 
-    fn steps(&self, task: TaskId, after: i64) -> Pending<'_, Vec<PastStep>> {
+    fn steps(&self, task: TaskId, after: i64) -> Pending<'_, (Vec<PastStep>, bool)> {
         Box::pin(async move {
-            let listed = Engine::steps(self).list(task, after, STEPS_LIMIT).await;
-            Ok(listed.map_err(Error::from)?.into_iter().map(past).collect())
+            let page = Engine::steps(self).page(task, after, validate::MAX_LIST_LIMIT).await;
+            let page = page.map_err(Error::from)?;
+            Ok((page.steps.into_iter().map(past).collect(), page.complete))
         })
     }
 

@@ -33,6 +33,7 @@ conformance!(
     ordered_steps_go_on_where_they_stopped,
     a_cancelled_handler_is_told,
     more_steps_than_an_assignment_carries_are_known,
+    more_bytes_than_an_assignment_carries_are_known,
 );
 
 fn options() -> WorkerOptions {
@@ -450,4 +451,32 @@ async fn more_steps_than_an_assignment_carries_are_known(dialect: Dialect) {
     let id = named(&world.engine, "t", json!(null)).await;
     assert_eq!(ended(&world.engine, id).await.status, State::Completed);
     assert_eq!(ran.load(Ordering::SeqCst) as i64, STEPS);
+}
+
+async fn more_bytes_than_an_assignment_carries_are_known(dialect: Dialect) {
+    const STEPS: usize = 12;
+    let world = World::new(dialect).await;
+    let ran = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&ran);
+    let handler = move |ctx: Ctx, (): ()| {
+        let ran = Arc::clone(&counted);
+        async move {
+            let mut bytes = 0;
+            for n in 0..STEPS {
+                let work = || async {
+                    ran.fetch_add(1, Ordering::SeqCst);
+                    Ok("x".repeat(900_000))
+                };
+                bytes += ctx.step("n", work).inputs(&n).await?.len();
+            }
+            if ctx.task().attempt == 1 {
+                return Err(Failure::new("TIMEOUT", "again"));
+            }
+            Ok(bytes)
+        }
+    };
+    let _worker = run(&world.engine, Handlers::new().on("t", handler)).await;
+    let id = named(&world.engine, "t", json!(null)).await;
+    assert_eq!(ended(&world.engine, id).await.result, Some(json!(STEPS * 900_000)));
+    assert_eq!(ran.load(Ordering::SeqCst), STEPS);
 }

@@ -30,6 +30,7 @@ mod step_document;
 mod stream;
 mod task;
 mod wait;
+mod waiting;
 mod webhook;
 mod wire;
 mod work;

@@ -17,6 +17,7 @@ facts!(
     a_step_that_must_not_run_twice_runs_once,
     a_checkpoint_and_progress_reach_the_server,
     a_long_past_is_read_to_its_end,
+    a_big_past_is_read_to_its_end,
     a_step_or_a_wait_inside_a_step_is_refused,
     the_demo_of_an_agent_does_everything_once,
 );
@@ -138,15 +139,19 @@ async fn a_checkpoint_and_progress_reach_the_server(server: Server) {
     assert_eq!((&task["result"], &task["progress"]), (&json!(7), &json!({ "done": "half" })));
 }
 
-async fn a_long_past_is_read_to_its_end(server: Server) {
-    const STEPS: usize = 230;
+/// A handler of so many steps, each with a result of so many bytes, whose first attempt fails
+/// after all of them; and how often they ran.
+async fn run_past(server: &Server, steps: usize, bytes: usize) -> usize {
     let ran = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&ran);
     let handler = move |ctx: Ctx, (): ()| {
         let ran = Arc::clone(&counted);
         async move {
-            for n in 0..STEPS {
-                let work = || async { Ok(ran.fetch_add(1, Ordering::SeqCst)) };
+            for n in 0..steps {
+                let work = || async {
+                    ran.fetch_add(1, Ordering::SeqCst);
+                    Ok("x".repeat(bytes))
+                };
                 ctx.step("n", work).inputs(&n).await?;
             }
             if ctx.task().attempt == 1 {
@@ -155,10 +160,18 @@ async fn a_long_past_is_read_to_its_end(server: Server) {
             Ok(())
         }
     };
-    let _worker = run(&server, Handlers::new().on("t", handler)).await;
-    let id = submit(&server, "t", json!(null)).await;
-    assert_eq!(ended(&server, &id).await["status"], "completed");
-    assert_eq!(ran.load(Ordering::SeqCst), STEPS);
+    let _worker = run(server, Handlers::new().on("t", handler)).await;
+    let id = submit(server, "t", json!(null)).await;
+    assert_eq!(ended(server, &id).await["status"], "completed");
+    ran.load(Ordering::SeqCst)
+}
+
+async fn a_long_past_is_read_to_its_end(server: Server) {
+    assert_eq!(run_past(&server, 230, 1).await, 230);
+}
+
+async fn a_big_past_is_read_to_its_end(server: Server) {
+    assert_eq!(run_past(&server, 12, 900_000).await, 12);
 }
 
 async fn a_step_or_a_wait_inside_a_step_is_refused(server: Server) {

@@ -9,6 +9,7 @@ super::facts!(
     a_replay_is_a_new_task_that_takes_done_steps_along,
     a_plan_says_what_becomes_of_each_step_and_changes_nothing,
     what_must_not_run_twice_is_refused_by_name_unless_allowed,
+    a_step_that_an_ended_task_left_is_decided_and_its_replay_sees_it,
     the_second_replay_waits_for_a_person,
     a_denied_replay_makes_no_task,
     a_replay_sent_twice_is_one_task,
@@ -117,6 +118,35 @@ async fn what_must_not_run_twice_is_refused_by_name_unless_allowed(server: Serve
     let body = json!({ "from": "step", "step": "charge", "allow_non_idempotent": true });
     let new = replay(&server, &origin, body).await.expect(201);
     assert_eq!(names(&server, &text(&new["id"])).await, ["read"]);
+}
+
+async fn a_step_that_an_ended_task_left_is_decided_and_its_replay_sees_it(server: Server) {
+    let (id, lease, _) = running(&server).await;
+    let charge = json!({ "name": "charge", "inputs": {"order": 7}, "idempotent": false });
+    let begun = on(&server, &id, "steps", &lease, charge).await.expect(200);
+    server.post(&format!("/v1/tasks/{id}/cancel"), json!({})).await.expect(200);
+    let ended = server.task(&id).await;
+    let listed = server.get("/v1/steps?status=in_doubt").await.expect(200)["items"].clone();
+    assert_eq!(column(&listed, "id"), [begun["id"].clone()]);
+    assert_eq!(column(&listed, "status"), ["in_doubt"]);
+    let last = json!({ "from": "last_checkpoint" });
+    replay(&server, &id, last.clone()).await.refused(409, "not_idempotent");
+    let path = format!("/v1/steps/{}/resolve", text(&begun["id"]));
+    let decision = json!({ "action": "record_result", "result": 5, "reason": "I looked" });
+    assert_eq!(server.post(&path, decision).await.expect(200)["status"], "done");
+    assert_eq!(server.task(&id).await, ended, "a finished task never changes");
+    let audit = server.get("/v1/audit?event=step_resolved").await.expect(200);
+    let detail = &audit["items"][0]["detail"];
+    assert_eq!((&audit["items"][0]["actor"], &detail["task"]), (&json!("api"), &json!(id)));
+    assert_eq!((&detail["step"], &detail["action"]), (&begun["id"], &json!("record_result")));
+    assert_eq!(detail["reason"], "I looked");
+    let listed = ok(&server, &["audit", "list", "--event", "step_resolved"]);
+    assert!(listed.contains("I looked"), "{listed}");
+    let listed = ok(&server, &["audit", "list", "--limit", "1", "--json"]);
+    assert_eq!(serde_json::from_str::<Json>(&listed).unwrap()["items"], audit["items"]);
+    let new = replay(&server, &id, last).await.expect(201);
+    let steps = server.get(&format!("/v1/tasks/{}/steps", text(&new["id"]))).await.expect(200);
+    assert_eq!(column(&steps["items"], "result"), [5]);
 }
 
 async fn the_second_replay_waits_for_a_person(server: Server) {

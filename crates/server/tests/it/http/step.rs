@@ -125,9 +125,9 @@ async fn a_step_that_must_not_run_twice_is_begun_and_ended_once(server: Server) 
     assert_eq!((&done["status"], &done["inputs"]), (&json!("done"), &json!({"order": 7})));
     assert_eq!(end(&server, &step, "complete", &lease, paid).await.expect(200), done);
     let other = json!({ "result": {"paid": false} });
-    end(&server, &step, "complete", &lease, other).await.refused(409, "illegal_step");
+    end(&server, &step, "complete", &lease, other).await.refused(409, "already_finished");
     let error = json!({ "error": {"code": "X", "message": ""} });
-    end(&server, &step, "fail", &lease, error).await.refused(409, "illegal_step");
+    end(&server, &step, "fail", &lease, error).await.refused(409, "already_finished");
     let lease = again(&server, &id, &lease, &session).await;
     let told = on(&server, &id, "steps", &lease, charge()).await.expect(200);
     assert_eq!((&told["status"], &told["result"]), (&json!("done"), &json!({"paid": true})));

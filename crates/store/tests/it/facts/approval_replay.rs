@@ -76,7 +76,7 @@ async fn an_approved_replay_is_made_with_the_last_voice_and_once(dialect: Dialec
     approvals.decide(voice).await.unwrap();
     let again = approvals.replay(request.clone()).await.unwrap();
     assert_eq!(again, Requested::Task(request.replay.id, true));
-    assert_eq!(world.tasks.count_replays(origin).await.unwrap(), 1);
+    assert_eq!(world.tasks.count_replays(origin, 10).await.unwrap(), 1);
 }
 
 async fn a_denied_replay_is_never_made(dialect: Dialect) {
@@ -89,7 +89,7 @@ async fn a_denied_replay_is_never_made(dialect: Dialect) {
     assert!(world.tasks.show(denied.replay.id).await.unwrap().is_none());
     let late = approvals.decide(deciding(approval.id, "bob", Choice::Approve)).await;
     assert_eq!(refused(late), "already_decided");
-    assert_eq!(world.tasks.count_replays(origin).await.unwrap(), 0);
+    assert_eq!(world.tasks.count_replays(origin, 10).await.unwrap(), 0);
 }
 
 async fn the_same_replay_is_asked_for_once_also_at_the_same_time(dialect: Dialect) {

@@ -22,6 +22,9 @@ conformance!(
     a_plan_changes_nothing,
     only_a_finished_task_is_replayed,
     the_second_replay_needs_a_person,
+    a_chain_of_replays_needs_a_person_as_well,
+    a_replay_is_counted_with_the_whole_family,
+    replays_of_one_family_at_once_are_counted_one_after_the_other,
     a_replay_sent_twice_is_one_task,
     a_replay_carries_no_idempotency_key,
 );
@@ -154,6 +157,65 @@ async fn the_second_replay_needs_a_person(dialect: Dialect) {
     assert!(matches!(run(&world, next()).await.unwrap(), Replayed::NeedsApproval(_)));
     let given = world.tasks.replay(next(), Consent::Given).await.unwrap();
     assert!(matches!(given, Replayed::New(..)));
+}
+
+/// Replays a task under a threshold, and lets the new one end.
+async fn replayed(world: &World, origin: TaskId, threshold: i64) -> Option<TaskId> {
+    let consent = Consent::UpTo { threshold, is_required: false };
+    let item = replay(origin, ReplayFrom::LastCheckpoint);
+    let Replayed::New(id, _) = world.tasks.replay(item, consent).await.unwrap() else {
+        return None;
+    };
+    let held = world.claim("w1", 1).await.pop().unwrap();
+    assert_eq!(held.task.id, id);
+    world.finish(&held, fail("INVALID_INPUT")).await.unwrap();
+    Some(id)
+}
+
+async fn a_chain_of_replays_needs_a_person_as_well(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let origin = failed_task(&world).await.task.id;
+    let first = replayed(&world, origin, 1).await.expect("the first needs nobody");
+    assert_eq!(replayed(&world, first, 1).await, None);
+    assert_eq!(world.tasks.count_replays(first, 10).await.unwrap(), 1);
+    let item = replay(first, ReplayFrom::LastCheckpoint);
+    let given = world.tasks.replay(item, Consent::Given).await.unwrap();
+    assert!(matches!(given, Replayed::New(..)));
+}
+
+async fn a_replay_is_counted_with_the_whole_family(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let origin = failed_task(&world).await.task.id;
+    let mut family = vec![origin];
+    for of in [0, 0, 1, 3] {
+        family.push(replayed(&world, family[of], 4).await.expect("not yet four"));
+    }
+    for member in family {
+        assert_eq!(world.tasks.count_replays(member, 10).await.unwrap(), 4);
+        assert_eq!(world.tasks.count_replays(member, 2).await.unwrap(), 2, "no further than asked");
+        assert_eq!(replayed(&world, member, 4).await, None);
+    }
+    let other = world.running(job()).await;
+    world.finish(&other, complete()).await.unwrap();
+    assert_eq!(world.tasks.count_replays(other.task.id, 10).await.unwrap(), 0);
+    assert!(replayed(&world, other.task.id, i64::MAX).await.is_some());
+}
+
+async fn replays_of_one_family_at_once_are_counted_one_after_the_other(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let origin = failed_task(&world).await.task.id;
+    let first = replayed(&world, origin, 1).await.unwrap();
+    let second = replayed(&world, first, 2).await.unwrap();
+    let asks = [origin, first, second, origin, first, second].map(|of| {
+        let (tasks, item) = (world.tasks.clone(), replay(of, ReplayFrom::LastCheckpoint));
+        let consent = Consent::UpTo { threshold: 3, is_required: false };
+        tokio::spawn(async move { tasks.replay(item, consent).await.unwrap() })
+    });
+    let mut made = 0;
+    for ask in asks {
+        made += usize::from(matches!(ask.await.unwrap(), Replayed::New(..)));
+    }
+    assert_eq!(made, 1);
 }
 
 async fn a_replay_sent_twice_is_one_task(dialect: Dialect) {

@@ -34,6 +34,8 @@ conformance!(
     a_step_that_failed_with_an_unknown_effect_is_in_doubt,
     an_end_under_another_lease_is_refused,
     an_end_told_twice_is_answered_like_the_first,
+    a_failure_told_twice_is_answered_like_the_first_and_another_one_is_refused,
+    a_persons_word_is_not_that_of_the_lease_that_began,
     results_are_cleared_long_after_the_end_and_rows_stay,
     a_done_step_cannot_be_changed_by_hand,
 );
@@ -47,7 +49,7 @@ fn holder(held: &Assignment) -> Holder {
     Holder::new(held.task.id, held.lease_id, "w1")
 }
 
-fn done(held: &Assignment, name: &str, result: Value) -> RecordStep {
+pub(crate) fn done(held: &Assignment, name: &str, result: Value) -> RecordStep {
     RecordStep {
         holder: holder(held),
         step: step(name, json!({}), 0),
@@ -56,7 +58,7 @@ fn done(held: &Assignment, name: &str, result: Value) -> RecordStep {
     }
 }
 
-async fn record(world: &World, item: RecordStep) -> Outcome<Recorded> {
+pub(crate) async fn record(world: &World, item: RecordStep) -> Outcome<Recorded> {
     world.tasks.record_steps(vec![item]).await.pop().unwrap()
 }
 
@@ -317,9 +319,52 @@ async fn an_end_told_twice_is_answered_like_the_first(dialect: Dialect) {
     let id = begun(&world, &held, "charge").await;
     end(&world, &held, id, completed("{\"b\":1,\"a\":2}")).await.unwrap();
     end(&world, &held, id, completed("{\"a\":2,\"b\":1}")).await.unwrap();
-    assert_eq!(refused(end(&world, &held, id, completed("3")).await), "illegal_step");
+    let before = Steps::new(world.store.clone()).intent(id).await.unwrap();
+    for other in [completed("3"), failed(Effect::None)] {
+        assert_eq!(refused(end(&world, &held, id, other).await), "already_finished");
+    }
     world.finish(&held, complete()).await.unwrap();
     end(&world, &held, id, completed("{\"a\":2,\"b\":1}")).await.unwrap();
+    assert_eq!(refused(end(&world, &held, id, completed("3")).await), "already_finished");
+    assert_eq!(Steps::new(world.store.clone()).intent(id).await.unwrap(), before);
+}
+
+async fn a_failure_told_twice_is_answered_like_the_first_and_another_one_is_refused(
+    dialect: Dialect,
+) {
+    let world = World::new(dialect).await;
+    let held = world.running(job()).await;
+    let id = begun(&world, &held, "charge").await;
+    let broke = |message: &str, effect| {
+        let detail = Some(json!({ "b": 1.0, "a": [message] }));
+        StepEnd::Fail {
+            error: TaskError { detail, ..TaskError::new("BROKEN", "it broke") },
+            effect,
+        }
+    };
+    end(&world, &held, id, broke("here", Effect::Unknown)).await.unwrap();
+    end(&world, &held, id, broke("here", Effect::Unknown)).await.unwrap();
+    let before = Steps::new(world.store.clone()).intent(id).await.unwrap();
+    let others =
+        [broke("there", Effect::Unknown), broke("here", Effect::None), completed("\"after all\"")];
+    for other in others {
+        assert_eq!(refused(end(&world, &held, id, other).await), "already_finished");
+    }
+    assert_eq!(Steps::new(world.store.clone()).intent(id).await.unwrap(), before);
+    // A failure that was replaced by nothing still decides: nobody knows whether it ran.
+    assert_eq!(refused(begin(&world, &held, "charge").await), "in_doubt");
+}
+
+async fn a_persons_word_is_not_that_of_the_lease_that_began(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let held = world.running(job()).await;
+    let id = begun(&world, &held, "charge").await;
+    let next = taken_over(&world, &held).await;
+    assert_eq!(refused(begin(&world, &next, "charge").await), "in_doubt");
+    resolve(&world, id, Resolution::RecordResult("1".into())).await.unwrap();
+    for late in [completed("1"), completed("2"), failed(Effect::None)] {
+        assert_eq!(refused(end(&world, &held, id, late).await), "lease_lost");
+    }
 }
 
 async fn results_are_cleared_long_after_the_end_and_rows_stay(dialect: Dialect) {

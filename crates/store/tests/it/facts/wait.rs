@@ -33,6 +33,9 @@ conformance!(
     parking_twice_is_answered_like_the_first,
     parking_under_a_lost_lease_is_refused,
     a_cancelled_wait_is_forgotten,
+    a_task_moved_out_of_its_wait_by_hand_parks_on_it_again,
+    a_wait_taken_up_again_keeps_its_clock,
+    what_came_meanwhile_ends_a_wait_that_is_taken_up_again,
     repeated_waits_are_told_apart,
     signals_and_waits_that_race_always_meet,
     a_taken_signal_cannot_be_changed_by_hand,
@@ -52,11 +55,11 @@ fn signal(name: &str) -> Until {
     Until::Signal { name: name.into(), key: None }
 }
 
-fn with_key(name: &str, key: &str) -> Until {
+pub(crate) fn with_key(name: &str, key: &str) -> Until {
     Until::Signal { name: name.into(), key: Some(key.into()) }
 }
 
-async fn park(world: &World, held: &Assignment, until: Until) -> Outcome<Parked> {
+pub(crate) async fn park(world: &World, held: &Assignment, until: Until) -> Outcome<Parked> {
     world.tasks.park(park_of(held, until)).await
 }
 
@@ -71,7 +74,7 @@ async fn send(world: &World, name: &str, target: Target, payload: Value) -> Outc
     send_as(world, id, name, target, payload).await
 }
 
-async fn send_as(
+pub(crate) async fn send_as(
     world: &World,
     id: SignalId,
     name: &str,
@@ -326,6 +329,64 @@ async fn a_cancelled_wait_is_forgotten(dialect: Dialect) {
     world.pass_ms(1_000);
     assert_eq!(world.tasks.wake_due(10).await.unwrap().changed, []);
     assert_eq!(world.by_hand("SELECT count(*) FROM wait").unwrap(), "0");
+}
+
+/// A person takes the task out of its wait, and a worker takes it.
+async fn moved_by_hand(world: &World, task: TaskId) -> Assignment {
+    world
+        .by_hand(&format!("UPDATE task_state SET status = 'pending' WHERE id = '{task}'"))
+        .unwrap();
+    claim_again(world, task).await
+}
+
+async fn a_task_moved_out_of_its_wait_by_hand_parks_on_it_again(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let first = parked(&world, signal("go")).await;
+    let task = first.task.id;
+    let held = moved_by_hand(&world, task).await;
+    let item = park_of(&held, signal("go"));
+    let again = world.tasks.park(item.clone()).await.unwrap();
+    assert!(matches!(again, Parked::Waiting(_)), "{again:?}");
+    assert_eq!(world.tasks.park(item).await.unwrap(), again, "the same call again");
+    let steps = Steps::new(world.store.clone()).list(task, 0, 10).await.unwrap();
+    assert_eq!((steps.len(), steps[0].status, steps[0].attempt), (1, StepState::Waiting, 2));
+    // One that does not say which repetition it is means the one that is not over.
+    let held = moved_by_hand(&world, task).await;
+    let unnamed = Park { occurrence: None, ..park_of(&held, signal("go")) };
+    assert_eq!(world.tasks.park(unnamed).await.unwrap(), again);
+    let sent = send(&world, "go", Target::Task(task), json!(1)).await.unwrap();
+    assert_eq!(sent.woke, Some(task));
+    assert_eq!(came(&world, task).await["payload"], 1);
+}
+
+async fn a_wait_taken_up_again_keeps_its_clock(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let sleep = || Until::DelayMs(5_000);
+    let task = parked(&world, sleep()).await.task.id;
+    world.pass_ms(3_000);
+    let held = moved_by_hand(&world, task).await;
+    assert!(matches!(park(&world, &held, sleep()).await.unwrap(), Parked::Waiting(_)));
+    world.pass_ms(2_000);
+    assert_eq!(world.tasks.wake_due(10).await.unwrap().changed, [(task, State::Pending)]);
+    // And one whose time came while the task was elsewhere is over.
+    let held = claim_again(&world, task).await;
+    let until = Until::DelayMs(1_000);
+    assert!(matches!(park(&world, &held, until.clone()).await.unwrap(), Parked::Waiting(_)));
+    let held = moved_by_hand(&world, task).await;
+    world.pass_ms(1_000);
+    let over = park(&world, &held, until).await.unwrap();
+    assert!(matches!(over, Parked::Woken(..)), "{over:?}");
+}
+
+async fn what_came_meanwhile_ends_a_wait_that_is_taken_up_again(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let task = parked(&world, signal("go")).await.task.id;
+    let held = moved_by_hand(&world, task).await;
+    let sent = send(&world, "go", Target::Task(task), json!(7)).await.unwrap();
+    assert_eq!(sent.woke, None, "it does not wait");
+    let woken = park(&world, &held, signal("go")).await.unwrap();
+    let Parked::Woken(_, result) = woken else { panic!("{woken:?}") };
+    assert_eq!((&result["payload"], came(&world, task).await), (&json!(7), result.clone()));
 }
 
 async fn repeated_waits_are_told_apart(dialect: Dialect) {
