@@ -133,8 +133,14 @@ impl Line {
             let Some(share) = self.shares.get_mut(&name) else { continue };
             share.place = None;
             let mut heads = share.heads.iter().map(|(_, lane)| *lane);
-            let has_room =
-                |lane: &i64| !full.contains(lane) && (fits(*lane) || (full.insert(*lane) && false));
+            let has_room = |lane: &i64| {
+                // Asked once: what is full stays full.
+                let room = !full.contains(lane) && fits(*lane);
+                if !room {
+                    full.insert(*lane);
+                }
+                room
+            };
             let Some(lane) = heads.find(has_room) else {
                 passed.push(name);
                 continue;

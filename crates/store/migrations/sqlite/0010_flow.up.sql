@@ -1,4 +1,4 @@
--- Flow control: lanes, what they hold, and the rules; migrations/postgres/0010_flow.up.sql says more.
+-- Flow control; migrations/postgres/0010_flow.up.sql says more.
 -- One writer: a lane counts for itself, and what a key holds is the sum of its lanes.
 
 CREATE TABLE lane (

@@ -20,9 +20,10 @@ WITH clock AS MATERIALIZED (
         idempotency_scope, idempotency_key, request_digest, max_retries, backoff, submitted_by,
         run_at, deadline_at, created_at)
     SELECT
-        $2::uuid, $3::task_profile, $4::text, $5::text, $6::jsonb, $7::int, $8::jsonb, $9::text, $10::text,
-        $11::text, $12::text, $13::text, $14::text, $15::text, $16::text, $17::text, $18::text,
-        $19::text, $20::uuid, $21::uuid, $22::text, $23::text, $24::text, $25::text, $26::int,
+        $2::uuid, $3::task_profile, $4::text, $5::text, $6::jsonb, $7::int, $8::jsonb,
+        $9::text, $10::text, $11::text, $12::text, $13::text, $14::text, $15::text,
+        $16::text, $17::text, $18::text, $19::text, $20::uuid, $21::uuid, $22::text,
+        $23::text, $24::text, $25::text, $26::int,
         $27::jsonb, $28::text,
         coalesce($29::timestamptz, clock.now + $30::bigint * interval '1 ms'),
         coalesce($31::timestamptz, clock.now + $32::bigint * interval '1 ms'), clock.now

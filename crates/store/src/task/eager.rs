@@ -1,14 +1,15 @@
 //! Eager dispatch: a submit that meets an idle worker hands its task over in the same transaction,
 //! one sync instead of two. The history still shows both.
 //!
-//! Invariant: the worker takes what a claim would have given it: an older task where one waits whose
-//! turn it is, and the new one otherwise, within the limits. Nothing is handed over before COMMIT.
+//! Invariant: the worker takes what a claim would have given it: an older task whose turn it is,
+//! where one waits, and the new one otherwise, within limits. Nothing is handed over before COMMIT.
 
 use super::claim::{self, Assignment, Claim};
 use super::hand_over::{Handed, hand_over};
 use super::hot::task_of;
 use super::lane::Lanes;
 use super::submit::{Placed, Submitted, admit, insert, look_up, submitted};
+use super::take::{Took, take_after};
 use crate::error::Result;
 use crate::group::Outcome;
 use crate::store::Store;
@@ -128,7 +129,7 @@ struct Done {
 
 /// What the claims got.
 enum Given {
-    Taken(Box<claim::Took>),
+    Taken(Box<Took>),
     Lone(Vec<Assignment>),
     /// Nobody knows: it is to be read again.
     Again,
@@ -168,7 +169,7 @@ impl Batch {
             return Ok(Done { outcomes, taken });
         }
         let (inserted, ids) = insert(tx, &accepted);
-        let took = claim::take_after(tx, &self.lanes, &self.claims, vec![inserted])?;
+        let took = take_after(tx, &self.lanes, &self.claims, vec![inserted])?;
         let rows = took.before.first().map(Vec::as_slice).unwrap_or_default();
         let new = rows.iter().map(|row| task_of(row, &ids)).collect::<Result<HashSet<Uuid>>>()?;
         let new = accepted.iter().filter(|placed| new.contains(&placed.task.id.0));

@@ -6,12 +6,13 @@
 //! Absent: a backlog, limits that are reached, rates. A task that meets them goes the way of all
 //! batches, see [`super::eager`].
 
-use super::claim::{self, Assignment, Claim};
+use super::claim::{Assignment, Claim};
 use super::hot::task_of;
 use super::lane::Lanes;
 use super::room::{Lock, Room};
 use super::row::Task;
 use super::submit::{Placed, insert, item};
+use super::take::take_after;
 use crate::error::{Error, Result};
 use crate::statement;
 use crate::statement::Dialect;
@@ -142,7 +143,7 @@ fn hand_over_sqlite(
     let taken = tx.run(Call::each(&HAND_OVER, shared, item))?;
     if taken.is_empty() {
         // An older one waits: it goes first.
-        let took = claim::take_after(tx, lanes, std::slice::from_ref(claim), Vec::new())?;
+        let took = take_after(tx, lanes, std::slice::from_ref(claim), Vec::new())?;
         let taken = took.settle().0.into_iter().next();
         return Ok(Handed::New(taken.map(|taken| taken.assignments).unwrap_or_default()));
     }

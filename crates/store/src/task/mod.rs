@@ -24,6 +24,7 @@ mod show;
 mod step;
 mod submit;
 mod sweep;
+mod take;
 
 pub use claim::{Assignment, Claim, STEPS_BYTES, STEPS_LIMIT};
 pub use cold::Ask;
@@ -59,6 +60,7 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
     let fixed = [
         submit::STATEMENTS,
         claim::STATEMENTS,
+        take::STATEMENTS,
         lane::STATEMENTS,
         room::STATEMENTS,
         hand_over::STATEMENTS,
@@ -91,7 +93,8 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// The tasks of one database. One per node: it holds what the node knows of lanes, and its groups.
+    /// The tasks of one database. One per node: it holds what the node knows of lanes, and its
+    /// groups.
     pub fn new(store: Store) -> Tasks {
         // SQLite has one writer: a second batch would only wait for it.
         let leaders = if store.dialect() == Dialect::Sqlite { 1 } else { 2 };

@@ -171,8 +171,11 @@ async fn write(store: &Store, lanes: &Lanes, placed: &Arc<Vec<Placed>>) -> Vec<O
         outcomes.into_iter().map(|outcome| outcome.and_then(|inner| inner)).collect()
     };
     let outcomes = flat(SUBMITS.run(store, Arc::clone(placed)).await);
-    let about_data = |outcome: &Outcome<Submitted>| matches!(outcome, Err(Rejection::Failed(error)) if error.is_about_data());
-    if !outcomes.iter().any(about_data) || store.dialect() == Dialect::Sqlite {
+    let failed = |outcome: &Outcome<Submitted>| match outcome {
+        Err(Rejection::Failed(error)) => error.is_about_data(),
+        _ => false,
+    };
+    if !outcomes.iter().any(failed) || store.dialect() == Dialect::Sqlite {
         return outcomes;
     }
     let tasks: Vec<NewTask> = placed.iter().map(|placed| placed.task.clone()).collect();

@@ -26,8 +26,9 @@ FROM number;
 INSERT INTO lane (id, queue, profile, venture, portfolio, stage, agent)
 WITH RECURSIVE ten (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM ten WHERE n < 9)
 SELECT 1000 + n, 'q' || n, 'job', '', '', '', '' FROM ten;
-INSERT INTO task_state (id, profile, queue, lane, status, from_status, event, change_id, actor, ready,
-    order_key, run_at, deadline_at, attempt, max_retries, lease_id, lease_expires_at, claim_id,
+INSERT INTO task_state (id, profile, queue, lane, status, from_status, event, change_id, actor,
+    ready, order_key, run_at, deadline_at, attempt, max_retries, lease_id, lease_expires_at,
+    claim_id,
     claimed_by, result, error, created_at, entered_at, updated_at)
 WITH numbered (id, n) AS (
     SELECT id, row_number() OVER (ORDER BY created_at, id) FROM task_spec
