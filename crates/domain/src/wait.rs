@@ -13,6 +13,10 @@ use crate::validate::{self, Errors};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+/// How long a signal of a key is kept that no task took. What was told to a task, or taken by one,
+/// is kept as long as the results of its steps.
+pub const SIGNAL_RETENTION_MS: i64 = 30 * 24 * 60 * 60 * 1_000;
+
 named! {
     /// What a task waits for.
     WaitKind {

@@ -1,6 +1,7 @@
 //! Signals as rows: what waiting tasks are told. One that came early stays until a wait takes it.
 //!
-//! Invariant: a signal is taken by exactly one wait.
+//! Invariant: a signal is taken by exactly one wait. Those of a task go with its steps' results,
+//! those that nobody took when they are old.
 
 use crate::error::Result;
 use crate::statement;
@@ -10,6 +11,7 @@ use crate::value::{Row, Value};
 use serde_json::Value as Json;
 use windlass_domain::id::{SignalId, TaskId};
 use windlass_domain::time::Timestamp;
+use windlass_domain::wait::SIGNAL_RETENTION_MS;
 
 /// A signal is read in this order.
 pub(crate) const COLUMNS: &str =
@@ -21,10 +23,12 @@ statement!(shared FIND, "signal/find");
 statement!(shared NEXT_OF_TASK, "signal/next_of_task");
 statement!(shared NEXT_OF_KEY, "signal/next_of_key");
 statement!(shared TAKE, "signal/take");
+statement!(FORGET, "signal/forget");
+statement!(shared FORGET_UNTAKEN, "signal/forget_untaken");
 
 /// All of the above.
 pub(crate) static STATEMENTS: &[&statement::Statement] =
-    &[&LOCK, &INSERT, &FIND, &NEXT_OF_TASK, &NEXT_OF_KEY, &TAKE];
+    &[&LOCK, &INSERT, &FIND, &NEXT_OF_TASK, &NEXT_OF_KEY, &TAKE, &FORGET, &FORGET_UNTAKEN];
 
 /// To whom a signal is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,7 +151,14 @@ pub(crate) fn take(tx: &mut dyn Tx, id: SignalId, task: TaskId, now: Timestamp) 
     tx.run(Call::one(&TAKE, vec![id.0.into(), task.0.into(), now.into()])).map(drop)
 }
 
-/// The repository of signals: reads. `Tasks::signal` sends them, because that wakes tasks.
+/// Removes the signals of those of these tasks that finished at `until` or before; returns how
+/// many.
+pub(crate) fn forget(tx: &mut dyn Tx, tasks: Vec<uuid::Uuid>, until: Timestamp) -> Result<usize> {
+    Ok(tx.run(Call::one(&FORGET, vec![Value::UuidList(tasks), until.into()]))?.len())
+}
+
+/// The repository of signals: reads, and the end of those that nobody took. `Tasks::signal` sends
+/// them, because that wakes tasks.
 #[derive(Clone)]
 pub struct Signals {
     store: Store,
@@ -165,5 +176,15 @@ impl Signals {
             tx.run(Call::one(&FIND, vec![id.0.into()]))?.first().map(signal).transpose()
         };
         self.store.read("signal_show", body).await
+    }
+
+    /// Removes signals of keys that nobody took in time, at most `limit`; returns how many.
+    pub async fn forget_untaken(&self, limit: usize) -> Result<usize> {
+        let body = move |tx: &mut dyn Tx| {
+            let before = tx.now()?.plus_ms(-SIGNAL_RETENTION_MS);
+            let params = vec![before.into(), Value::Int(limit as i64)];
+            Ok(tx.run(Call::one(&FORGET_UNTAKEN, params))?.len())
+        };
+        self.store.write("signal_forget_untaken", body).await
     }
 }

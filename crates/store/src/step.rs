@@ -9,6 +9,7 @@ pub(crate) use page::page;
 pub use page::{PAGE_BYTES, StepPage};
 
 use crate::error::{Error, Result};
+use crate::signal;
 use crate::statement;
 use crate::store::Store;
 use crate::tx::{Call, Tx};
@@ -275,8 +276,9 @@ impl Steps {
         self.store.read("step_in_doubt", body).await
     }
 
-    /// Clears the results of tasks that finished long ago, walking `limit` entries of the log;
-    /// returns how many entries it walked and how many steps it cleared.
+    /// Clears the results of tasks that finished long ago and removes their signals, walking
+    /// `limit` entries of the log; returns how many entries it walked, and how many results and
+    /// signals there were.
     pub async fn expire(&self, limit: usize) -> Result<(usize, usize)> {
         self.store.write("step_expire", move |tx| expire(tx, limit)).await
     }
@@ -304,8 +306,8 @@ fn expire(tx: &mut dyn Tx, limit: usize) -> Result<(usize, usize)> {
     let mut tasks = rows.iter().map(|row| row.uuid(2)).collect::<Result<Vec<_>>>()?;
     tasks.sort_unstable();
     tasks.dedup();
-    let params = vec![Value::UuidList(tasks), now.into(), until.into()];
-    let cleared = tx.run(Call::one(&CLEAR, params))?.len();
+    let params = vec![Value::UuidList(tasks.clone()), now.into(), until.into()];
+    let cleared = tx.run(Call::one(&CLEAR, params))?.len() + signal::forget(tx, tasks, until)?;
     tx.run(Call::one(&MOVE_EXPIRY, vec![transaction.into(), seq.into()]))?;
     Ok((rows.len(), cleared))
 }

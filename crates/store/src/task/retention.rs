@@ -25,6 +25,7 @@ statement!(REMOVE_APPROVALS, "retention/remove_approvals");
 statement!(REMOVE_TROUBLE, "retention/remove_trouble");
 statement!(REMOVE_TROUBLE_NOTES, "retention/remove_trouble_notes");
 statement!(REMOVE_STEPS, "retention/remove_steps");
+statement!(REMOVE_SIGNALS, "retention/remove_signals");
 statement!(REMOVE_STATE, "retention/remove_state");
 statement!(REMOVE_SPEC, "retention/remove_spec");
 statement!(shared AUDIT, "retention/audit");
@@ -44,6 +45,7 @@ pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[
     &REMOVE_TROUBLE,
     &REMOVE_TROUBLE_NOTES,
     &REMOVE_STEPS,
+    &REMOVE_SIGNALS,
     &REMOVE_STATE,
     &REMOVE_SPEC,
     &AUDIT,
@@ -76,6 +78,7 @@ fn remove(tx: &mut dyn Tx, keep_ms: i64, limit: usize) -> Result<usize> {
         &REMOVE_TROUBLE_NOTES,
         &REMOVE_TROUBLE,
         &REMOVE_STEPS,
+        &REMOVE_SIGNALS,
         &REMOVE_STATE,
         &REMOVE_SPEC,
     ] {

@@ -138,6 +138,19 @@ fn duties() -> Vec<Case> {
             &["step_doubt", "task_state_pkey"],
             &["step_doubt", STATE_KEY],
         ),
+        writes(
+            "signal/next_of_task",
+            &[(1, &format!("'{THERE}'")), (2, "'go'")],
+            &["signal_of_task"],
+            &["signal_of_task"],
+        ),
+        writes(
+            "signal/forget",
+            &[some[0], (2, "'2026-06-01Z'")],
+            &["signal_taken", "signal_of_task", "signal_pkey", "task_state_pkey"],
+            &["signal_taken", "signal_of_task", STATE_KEY],
+        ),
+        writes("signal/forget_untaken", &at, &["signal_untaken"], &["signal_untaken"]),
         writes("approval/expire_requests", &at, &["approval_expiry"], &["approval_expiry"]),
         writes(
             "approval/granted",

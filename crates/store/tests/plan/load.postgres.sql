@@ -84,6 +84,13 @@ INSERT INTO task_progress (task_id, checkpoint, updated_at)
 SELECT id, '1', created_at FROM work WHERE n % 20 = 0;
 INSERT INTO task_tag (key, value, created_at, task_id)
 SELECT 'team', tags ->> 'team', created_at, id FROM task_spec WHERE tags IS NOT NULL;
+-- Most were taken by tasks that have ended; a few came early.
+INSERT INTO signal (id, name, task_id, payload, request_digest, sent_by, created_at, taken_by,
+    taken_at)
+SELECT id, 'go', id, '1', '', 'loader', created_at, id, created_at FROM work WHERE n <= 20000;
+INSERT INTO signal (id, name, key, payload, request_digest, sent_by, created_at)
+SELECT id, 'go', 'key-' || n, '1', '', 'loader', created_at FROM work
+WHERE n BETWEEN 20001 AND 30000;
 
 DO $$
 DECLARE

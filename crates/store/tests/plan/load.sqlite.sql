@@ -57,3 +57,6 @@ INSERT INTO task_progress (task_id, checkpoint, updated_at)
 SELECT id, '1', created_at FROM task_spec WHERE abs(created_at) % 20 = 0;
 INSERT INTO task_tag (key, value, created_at, task_id)
 SELECT 'team', tags ->> 'team', created_at, id FROM task_spec WHERE tags IS NOT NULL;
+INSERT INTO signal (id, name, task_id, payload, request_digest, sent_by, created_at, taken_by,
+    taken_at)
+SELECT id, 'go', id, '1', '', 'loader', created_at, id, created_at FROM task_spec LIMIT 20000;

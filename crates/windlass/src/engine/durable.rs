@@ -8,7 +8,7 @@ use windlass_domain::state::State;
 use windlass_domain::wait::Until;
 use windlass_store::approval::{ReplayRequest, Requested};
 use windlass_store::group::Outcome;
-use windlass_store::signal::NewSignal;
+use windlass_store::signal::{NewSignal, Signals};
 use windlass_store::step::Step;
 use windlass_store::task::{
     BeginStep, Begun, Consent, Park, Parked, RecordStep, Recorded, Replay, Replayed, Resolution,
@@ -149,10 +149,20 @@ impl Engine {
         self.sweep_all(|| tasks.wake_parents(None, BATCH)).await
     }
 
-    /// Clears the results of steps whose tasks finished long ago.
+    /// Clears the results of steps whose tasks finished long ago, and removes signals with them;
+    /// also those that nobody took in time.
     pub async fn expire_steps(&self) -> Result<Report> {
         self.inner.tasks.forget_stray_waits(BATCH).await?;
+        let signals = Signals::new(self.store().clone());
         let mut report = Report::default();
+        loop {
+            let forgotten = signals.forget_untaken(BATCH).await?;
+            report.scanned += forgotten;
+            report.changed += forgotten;
+            if forgotten < BATCH {
+                break;
+            }
+        }
         loop {
             let (scanned, changed) = self.inner.steps.expire(EXPIRY_PAGE).await?;
             report.scanned += scanned;

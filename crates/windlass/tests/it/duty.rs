@@ -1,13 +1,18 @@
 //! What happens without anybody's call.
 
 use crate::world::{
-    World, claim, complete, conformance, eventually, register, status, story, submit,
+    NOON, World, claim, complete, conformance, eventually, register, start_at, status, story,
+    submit,
 };
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
+use uuid::Uuid;
+use windlass::domain::id::SignalId;
 use windlass::domain::state::State;
+use windlass::domain::wait::SIGNAL_RETENTION_MS;
 use windlass::engine::{Duty, Report, Sweep};
+use windlass::store::signal::{NewSignal, Signals, Target};
 use windlass::store::statement::Dialect;
 use windlass::{Engine, Options};
 
@@ -18,6 +23,7 @@ conformance!(
     a_duty_that_panics_is_tried_again_and_disturbs_nobody,
     a_duty_that_is_switched_off_does_not_run,
     a_silent_session_is_closed,
+    signals_that_nobody_took_in_time_are_forgotten,
 );
 
 async fn a_silent_workers_task_is_taken_over(dialect: Dialect) {
@@ -112,4 +118,24 @@ async fn a_silent_session_is_closed(dialect: Dialect) {
     // Fifteen seconds without a sign of life.
     eventually("it is closed", || async { told().await.is_err() }).await;
     assert_eq!(told().await.unwrap_err().code(), "session_closed");
+}
+
+async fn signals_that_nobody_took_in_time_are_forgotten(dialect: Dialect) {
+    let clock = Arc::new(AtomicI64::new(NOON));
+    let (engine, _place) = start_at(dialect, &clock).await;
+    let id = SignalId(Uuid::now_v7());
+    let new = NewSignal {
+        id,
+        name: "go".into(),
+        target: Target::Key("nobody".into()),
+        payload: "1".into(),
+        sent_by: "tester".into(),
+    };
+    engine.signal(new).await.unwrap();
+    let signals = Signals::new(engine.store().clone());
+    engine.expire_steps().await.unwrap();
+    assert!(signals.show(id).await.unwrap().is_some());
+    clock.fetch_add(SIGNAL_RETENTION_MS, Ordering::SeqCst);
+    engine.expire_steps().await.unwrap();
+    assert_eq!(signals.show(id).await.unwrap(), None);
 }

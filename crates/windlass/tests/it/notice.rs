@@ -1,21 +1,17 @@
 //! Notices on their way out: who gets them, when, and what a receiver that is down misses.
 
-use crate::cluster::TestDatabase;
-use crate::world::{Place, conformance, eventually};
+use crate::world::{NOON, Place, conformance, eventually, start_at};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use uuid::Uuid;
+use windlass::Engine;
 use windlass::domain::notice::{BATCH_MS, MAX_TRIES, Severity, wait_ms};
 use windlass::engine::{Deliver, Delivery, Parcel};
-use windlass::store::clock::Clock;
 use windlass::store::notice::{Filter, NewNotice, Notice, enqueue};
 use windlass::store::statement::Dialect;
-use windlass::store::store::Store as Database;
-use windlass::store::{self, migration};
-use windlass::{Engine, Options};
 
 conformance!(
     an_urgent_notice_goes_at_once_and_alone,
@@ -24,8 +20,6 @@ conformance!(
     a_receiver_that_stays_down_is_given_up,
     without_receivers_notices_are_only_stored,
 );
-
-const NOON: i64 = 1_769_860_800_000;
 
 /// An engine whose database has its clock in the test's hand.
 struct World {
@@ -69,23 +63,7 @@ impl Post {
 
 async fn world(dialect: Dialect) -> World {
     let clock = Arc::new(AtomicI64::new(NOON));
-    let fixed = Clock::Fixed(Arc::clone(&clock));
-    let (place, store) = match dialect {
-        Dialect::Sqlite => {
-            let folder = tempfile::tempdir().unwrap();
-            let options = store::sqlite::Options { clock: fixed, ..Default::default() };
-            let database = store::sqlite::open(folder.path().join("w.db"), options).unwrap();
-            (Place::Sqlite(folder), Database::new(database))
-        }
-        Dialect::Postgres => {
-            let database = TestDatabase::create();
-            let options = store::postgres::Options { clock: fixed, ..Default::default() };
-            let store = Database::new(store::postgres::open(&database.url(), options).unwrap());
-            (Place::Postgres(database), store)
-        }
-    };
-    migration::up(&store).await.unwrap();
-    let engine = Engine::start(store, Options::default()).await.unwrap();
+    let (engine, place) = start_at(dialect, &clock).await;
     World { engine, clock, post: Arc::new(Post::default()), _place: place }
 }
 

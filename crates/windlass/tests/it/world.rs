@@ -3,6 +3,8 @@
 use crate::cluster::TestDatabase;
 use serde_json::json;
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -11,10 +13,12 @@ use windlass::domain::request::SubmitRequest;
 use windlass::domain::state::State;
 use windlass::domain::validate;
 use windlass::engine::{ClaimRequest, SessionRequest};
-use windlass::store::migration;
+use windlass::store::clock::Clock;
 use windlass::store::session::Routes;
 use windlass::store::statement::Dialect;
+use windlass::store::store::Store;
 use windlass::store::task::{Assignment, Finish, Finishing};
+use windlass::store::{self, migration};
 use windlass::{Engine, Options};
 
 /// How long a fact may take before it is called untrue.
@@ -68,6 +72,30 @@ pub async fn start(url: &str, options: Options) -> Engine {
     let store = windlass::database::open(url).unwrap();
     migration::up(&store).await.unwrap();
     Engine::start(store, options).await.unwrap()
+}
+
+/// Where the clocks of tests begin that have them in their hands.
+pub const NOON: i64 = 1_769_860_800_000;
+
+/// An engine over an empty database whose clock is in the test's hand.
+pub async fn start_at(dialect: Dialect, clock: &Arc<AtomicI64>) -> (Engine, Place) {
+    let fixed = Clock::Fixed(Arc::clone(clock));
+    let (place, store) = match dialect {
+        Dialect::Sqlite => {
+            let folder = tempfile::tempdir().unwrap();
+            let options = store::sqlite::Options { clock: fixed, ..Default::default() };
+            let database = store::sqlite::open(folder.path().join("w.db"), options).unwrap();
+            (Place::Sqlite(folder), Store::new(database))
+        }
+        Dialect::Postgres => {
+            let database = TestDatabase::create();
+            let options = store::postgres::Options { clock: fixed, ..Default::default() };
+            let store = Store::new(store::postgres::open(&database.url(), options).unwrap());
+            (Place::Postgres(database), store)
+        }
+    };
+    migration::up(&store).await.unwrap();
+    (Engine::start(store, Options::default()).await.unwrap(), place)
 }
 
 /// Runs a fact; it must end.

@@ -23,6 +23,7 @@ mod notice;
 mod park;
 mod replay;
 mod retention;
+mod signal;
 mod step;
 mod step_page;
 mod submit;

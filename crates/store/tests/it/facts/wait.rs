@@ -55,11 +55,11 @@ fn signal(name: &str) -> Until {
     Until::Signal { name: name.into(), key: None }
 }
 
-fn with_key(name: &str, key: &str) -> Until {
+pub(crate) fn with_key(name: &str, key: &str) -> Until {
     Until::Signal { name: name.into(), key: Some(key.into()) }
 }
 
-async fn park(world: &World, held: &Assignment, until: Until) -> Outcome<Parked> {
+pub(crate) async fn park(world: &World, held: &Assignment, until: Until) -> Outcome<Parked> {
     world.tasks.park(park_of(held, until)).await
 }
 
@@ -74,7 +74,7 @@ async fn send(world: &World, name: &str, target: Target, payload: Value) -> Outc
     send_as(world, id, name, target, payload).await
 }
 
-async fn send_as(
+pub(crate) async fn send_as(
     world: &World,
     id: SignalId,
     name: &str,
