@@ -321,6 +321,11 @@ async fn a_poisoned_task_is_resolved_by_its_replay_in_one_transaction(server: Se
     let (id, asked) = asking().await;
     let shown = ok(&server, &["poison", "resolve", &id, "--replay", "--note", "again"]);
     assert!(shown.contains("resolved_by_task"), "{shown}");
+    // It is resolved, so the question whether it may be has no answer any more.
+    let asked = format!("/v1/approvals/{}", text(&asked["id"]));
+    let approve = server.post(&format!("{asked}/approve"), json!({})).await;
+    approve.refused(409, "illegal_transition");
+    assert_eq!(server.get(&asked).await.expect(200)["status"], "withdrawn");
     let said = told(&server, &["poison", "resolve", &id, "--from", "beginning"], 2);
     assert!(said.contains("--replay"), "{said}");
 }
