@@ -23,6 +23,8 @@ pub const MAX_REQUIRED: i64 = 100;
 pub const MAX_OCCURRENCE: i64 = 1_000_000;
 /// How long a token is good unless somebody says otherwise: a day.
 pub const TOKEN_MS: i64 = 24 * 60 * 60 * 1_000;
+/// How long a request to replay a task stands: as long as a token of it.
+pub const REQUEST_MS: i64 = TOKEN_MS;
 /// The gate of requests to replay a task.
 pub const REPLAY_GATE: &str = "replay";
 
@@ -37,7 +39,8 @@ named! {
         Denied = "denied",
         /// Nobody decided in time.
         Expired = "expired",
-        /// The task went another way: cancelled, or its deadline passed.
+        /// The task went another way: cancelled, or its deadline passed. Or what was asked for
+        /// cannot be done any more.
         Withdrawn = "withdrawn",
     }
 }
@@ -221,7 +224,10 @@ pub enum Refused {
     #[error("the approval is {0} already; nothing changed")]
     AlreadyDecided(Status),
     /// The task went another way.
-    #[error("the approval was withdrawn: its task was cancelled, overdue, or moved by hand")]
+    #[error(
+        "the approval was withdrawn: its task was cancelled, overdue, or moved by hand, or what it \
+         asks for cannot be done any more"
+    )]
     Withdrawn,
     /// The question's time is over.
     #[error("the approval has expired; its task fails")]
@@ -261,6 +267,19 @@ pub fn require_open(ballot: &Ballot<'_>, now: Timestamp) -> Result<(), Refused> 
         Status::Withdrawn => Err(Refused::Withdrawn),
         decided @ (Status::Approved | Status::Denied) => Err(Refused::AlreadyDecided(decided)),
     }
+}
+
+/// Whether a request that was refused when it was to be carried out can never be: the new task's id
+/// was taken, or the trouble that it was to resolve is closed. Such a request is withdrawn; steps
+/// that must not run again can still be decided over, so a request that they stop stays open.
+pub const fn is_void(refusal: &Refusal) -> bool {
+    matches!(
+        refusal,
+        Refusal::IdempotencyKeyReused { .. }
+            | Refusal::IllegalStep { .. }
+            | Refusal::Unknown { .. }
+            | Refusal::UnknownTask
+    )
 }
 
 /// Whether somebody may have, or give out, a right to approve what `requested_by` asked.

@@ -12,6 +12,8 @@ mod ledger;
 mod park;
 mod sweep;
 
+pub use sweep::is_not_told;
+
 use crate::command::Command;
 use crate::id::LeaseId;
 use crate::refusal::Refusal;

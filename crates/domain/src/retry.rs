@@ -108,8 +108,7 @@ pub struct Backoff {
     pub on_exhausted: Option<OnExhausted>,
 }
 
-/// Where a task ends whose retries are used up by failures. (A job whose worker fell silent once
-/// too often is poisoned in any case: nobody can say what it did.)
+/// Where a task ends whose retries are used up, by failures or by lost leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnExhausted {

@@ -138,8 +138,8 @@ pub struct NewRequest {
 }
 
 /// Carries out an approved request, in the transaction of the last voice. It may run again from the
-/// start, so it makes no ids; when it refuses, it must have written nothing, and the voice does not
-/// count.
+/// start, so it makes no ids; when it refuses, it must have written nothing, the voice does not
+/// count, and the request is withdrawn if it can never be carried out.
 pub type OnApproved = dyn Fn(&mut dyn Tx, &Approval) -> Result<Result<(), Refusal>> + Send + Sync;
 
 /// The repository of approvals; cheap to clone.

@@ -46,22 +46,18 @@ pub(super) fn fail(
             let delay_ms = delay(task.backoff.as_ref().unwrap_or(&default));
             try_again(task, Event::Fail, error, now.plus_ms(delay_ms), now)
         }
-        Class::Retry => end(task, Event::Fail, exhausted_by_failures(task), error, now),
+        Class::Retry => end(task, Event::Fail, exhausted(task), error, now),
     }
 }
 
-/// Where a task ends whose last retry failed: its policy decides, then its profile.
-fn exhausted_by_failures(task: &Snapshot) -> State {
+/// Where a task ends whose retries are used up: its policy decides, then its profile.
+pub(super) fn exhausted(task: &Snapshot) -> State {
     match task.backoff.as_ref().and_then(|backoff| backoff.on_exhausted) {
         Some(OnExhausted::Poisoned) => State::Poisoned,
         Some(OnExhausted::Failed) => State::Failed,
-        None => exhausted(task),
+        None if task.profile.rules().poison_when_exhausted => State::Poisoned,
+        None => State::Failed,
     }
-}
-
-/// Where a task ends whose retries are used up.
-pub(super) fn exhausted(task: &Snapshot) -> State {
-    if task.profile.rules().poison_when_exhausted { State::Poisoned } else { State::Failed }
 }
 
 /// The task goes to `retry` and runs again at `run_at`.

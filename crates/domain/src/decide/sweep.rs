@@ -44,11 +44,44 @@ pub(super) fn lose_lease(task: &Snapshot, now: Timestamp) -> Result<Decision, Re
             if task.retry_count < task.max_retries {
                 try_again(task, Event::LoseLease, &error, now, now)
             } else {
-                end(task, Event::LoseLease, exhausted(task), &error, now)
+                lose_last(task, exhausted(task), &error, now)
             }
         }
     }
 }
+
+/// The last lease is lost. A job whose policy lets it fail fails by LEASE_EXPIRED like by any other
+/// error; the history says that nobody told so.
+fn lose_last(
+    task: &Snapshot,
+    to: State,
+    error: &TaskError,
+    now: Timestamp,
+) -> Result<Decision, Refusal> {
+    if to != State::Failed {
+        return end(task, Event::LoseLease, to, error, now);
+    }
+    let failed = end(task, Event::Fail, to, error, now)?;
+    Ok(not_told(failed, LEASE_LOST))
+}
+
+/// The holder did not say so: its late finish lost the lease, it did not finish twice.
+fn not_told(mut decision: Decision, why: &str) -> Decision {
+    if let Decision::Change(change) = &mut decision
+        && let Some(metadata) = &mut change.metadata
+    {
+        metadata[why] = true.into();
+    }
+    decision
+}
+
+/// Whether the history's row of a finish was written by a sweep, not by the holder.
+pub fn is_not_told(metadata: &serde_json::Value) -> bool {
+    [SESSION_LOST, LEASE_LOST].iter().any(|why| metadata[*why] == true)
+}
+
+const SESSION_LOST: &str = "session_lost";
+const LEASE_LOST: &str = "lease_lost";
 
 /// For jobs the lease decides; only inference and delegations before their first beat go back.
 pub(super) fn lose_session(
@@ -65,14 +98,7 @@ pub(super) fn lose_session(
     if !(held && goes_back) {
         return Ok(Decision::Nothing);
     }
-    let mut decision = give_back(task, Event::Release, now)?;
-    if let Decision::Change(change) = &mut decision {
-        // The holder did not say so: its late finish lost the lease, it did not finish twice.
-        if let Some(metadata) = &mut change.metadata {
-            metadata["session_lost"] = true.into();
-        }
-    }
-    Ok(decision)
+    Ok(not_told(give_back(task, Event::Release, now)?, SESSION_LOST))
 }
 
 pub(super) fn exceed_deadline(task: &Snapshot, now: Timestamp) -> Result<Decision, Refusal> {

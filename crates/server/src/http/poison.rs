@@ -248,7 +248,7 @@ pub struct ResolveRequest {
     /// The task that did the work after all, such as a replay.
     resolved_by_task: Option<Uuid>,
     /// Replay the task now, and name the new one. If a person must agree first, the entry stays as
-    /// it is.
+    /// it is until then, and is resolved in the transaction of the voice that approves.
     replay: Option<ReplayRequest>,
     /// What there is to say.
     note: Option<String>,

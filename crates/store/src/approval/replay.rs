@@ -1,7 +1,8 @@
 //! Replays that a person must agree to: the request, and what follows when it is approved.
 //!
 //! Invariant: whether a person is needed, the question, and the new task are decided under the
-//! origin's lock; the new task is made in the transaction of the last voice, or not at all.
+//! origin's lock; the new task is made in the transaction of the last voice, or not at all, and the
+//! trouble that it is to resolve is resolved with it.
 
 use super::{Announce, Approval, Approvals, NewRequest, internal};
 use crate::error::{Rejection, Result};
@@ -9,10 +10,14 @@ use crate::group::Outcome;
 use crate::task::{self, Consent, Replay, Replayed};
 use crate::trouble::{self, Act};
 use crate::tx::Tx;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
+use uuid::Uuid;
+use windlass_domain::approval::REQUEST_MS;
 use windlass_domain::id::{ApprovalId, TaskId};
 use windlass_domain::refusal::Refusal;
 use windlass_domain::replay::ReplayFrom;
+use windlass_domain::trouble::Event;
 
 /// Somebody wants a replay. Ids are made before the first try.
 #[derive(Clone, Debug)]
@@ -40,6 +45,44 @@ pub enum Requested {
     Waits(Box<Approval>),
 }
 
+/// What is kept with the question, to be carried out when it is approved.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    #[serde(flatten)]
+    replay: Replay,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    resolves: Option<Resolves>,
+}
+
+/// The trouble of the origin is resolved with the new task: by whom, and with which words.
+#[derive(Serialize, Deserialize)]
+struct Resolves {
+    actor: String,
+    note: Option<String>,
+    note_ids: [Uuid; 2],
+}
+
+impl Kept {
+    fn new(request: &ReplayRequest) -> Kept {
+        let resolves = request.resolves.as_ref().map(|act| Resolves {
+            actor: act.actor.clone(),
+            note: act.note.clone(),
+            note_ids: act.note_ids,
+        });
+        Kept { replay: request.replay.clone(), resolves }
+    }
+
+    fn of(approval: &Approval) -> Option<Kept> {
+        approval.request.clone().and_then(|request| serde_json::from_value(request).ok())
+    }
+
+    fn act(&self) -> Option<Act> {
+        let Resolves { actor, note, note_ids } = self.resolves.as_ref()?;
+        let act = Act::new(self.replay.origin, Event::Resolve, actor.clone());
+        Some(Act { note: note.clone(), note_ids: *note_ids, ..act })
+    }
+}
+
 impl Approvals {
     /// Replays a task, or opens the question whether it may be; the same question is asked once.
     pub async fn replay(&self, request: ReplayRequest) -> Outcome<Requested> {
@@ -64,11 +107,11 @@ fn ask_or_create(tx: &mut dyn Tx, request: &ReplayRequest) -> Result<Outcome<Don
     match task::create_replay(tx, replay, request.consent)? {
         Err(rejection) => Ok(Err(rejection)),
         Ok((Replayed::New(id, _), _)) => {
-            resolve(tx, request, id)?;
+            resolve(tx, request.resolves.as_ref(), id)?;
             Ok(Ok((Requested::Task(id, false), in_line(tx, id)?)))
         }
         Ok((Replayed::Existing(id), _)) => {
-            resolve(tx, request, id)?;
+            resolve(tx, request.resolves.as_ref(), id)?;
             Ok(Ok((Requested::Task(id, true), Vec::new())))
         }
         Ok((Replayed::NeedsApproval(_), _)) => {
@@ -76,15 +119,11 @@ fn ask_or_create(tx: &mut dyn Tx, request: &ReplayRequest) -> Result<Outcome<Don
                 id: request.approval,
                 task: replay.origin,
                 action: "replay".to_owned(),
-                arguments: json!({
-                    "task": replay.origin,
-                    "from": from(&replay.from),
-                    "allow_non_idempotent": replay.allow_non_idempotent,
-                }),
-                request: serde_json::to_value(replay).unwrap_or_default(),
+                arguments: arguments(request),
+                request: serde_json::to_value(Kept::new(request)).unwrap_or_default(),
                 approvers: None,
                 requested_by: request.requested_by.clone(),
-                expires_ms: None,
+                expires_ms: Some(REQUEST_MS),
                 announce: request.announce.clone(),
             };
             let opened = Approvals::open_request(tx, &new)?;
@@ -94,8 +133,22 @@ fn ask_or_create(tx: &mut dyn Tx, request: &ReplayRequest) -> Result<Outcome<Don
     }
 }
 
-fn resolve(tx: &mut dyn Tx, request: &ReplayRequest, new: TaskId) -> Result<()> {
-    let Some(act) = &request.resolves else { return Ok(()) };
+/// What the approver reads: everything that will be done.
+fn arguments(request: &ReplayRequest) -> serde_json::Value {
+    let replay = &request.replay;
+    let mut arguments = json!({
+        "task": replay.origin,
+        "from": from(&replay.from),
+        "allow_non_idempotent": replay.allow_non_idempotent,
+    });
+    if request.resolves.is_some() {
+        arguments["resolves_poison"] = json!(true);
+    }
+    arguments
+}
+
+fn resolve(tx: &mut dyn Tx, act: Option<&Act>, new: TaskId) -> Result<()> {
+    let Some(act) = act else { return Ok(()) };
     let act = Act { resolved_by_task: Some(new), ..act.clone() };
     let resolved = trouble::carry_out(tx, &act)?;
     resolved.map(drop).map_err(|refusal| internal(&refusal.to_string()))
@@ -105,25 +158,29 @@ fn from(from: &ReplayFrom) -> serde_json::Value {
     serde_json::to_value(from).unwrap_or_default()
 }
 
-/// Makes the new task of an approved request. The engine says that this is what follows.
+/// Makes the new task of an approved request, and resolves what it is to resolve. The engine says
+/// that this is what follows.
 pub fn carry_out_replay(tx: &mut dyn Tx, approval: &Approval) -> Result<Result<(), Refusal>> {
-    let replay = replay_of(approval);
-    let replay = replay.ok_or_else(|| internal("an approved replay does not say of what"))?;
-    match task::create_replay(tx, &replay, Consent::Given)? {
-        Ok(_) => Ok(Ok(())),
+    let kept = Kept::of(approval);
+    let kept = kept.ok_or_else(|| internal("an approved replay does not say of what"))?;
+    let act = kept.act();
+    // The origin is locked, as its approval is.
+    if let Some(act) = &act
+        && let Err(refusal) = trouble::check(tx, act)?
+    {
+        return Ok(Err(refusal));
+    }
+    match task::create_replay(tx, &kept.replay, Consent::Given)? {
+        Ok(_) => resolve(tx, act.as_ref(), kept.replay.id).map(Ok),
         Err(Rejection::Refused(refusal)) => Ok(Err(refusal)),
         Err(Rejection::Failed(error)) => Err(error),
     }
 }
 
-fn replay_of(approval: &Approval) -> Option<Replay> {
-    approval.request.clone().and_then(|request| serde_json::from_value(request).ok())
-}
-
 /// Where the task that an approved request made stands in line.
 pub(super) fn made(tx: &mut dyn Tx, approval: &Approval) -> Result<Vec<task::Queued>> {
-    match replay_of(approval) {
-        Some(replay) => in_line(tx, replay.id),
+    match Kept::of(approval) {
+        Some(kept) => in_line(tx, kept.replay.id),
         None => Ok(Vec::new()),
     }
 }

@@ -12,7 +12,9 @@ use crate::tx::{Call, Tx};
 use serde_json::json;
 use uuid::Uuid;
 use windlass_domain::approval::token::Token;
-use windlass_domain::approval::{Answer, Choice, Kind, Refused, Status, Verdict, Voice, count};
+use windlass_domain::approval::{
+    Answer, Choice, Kind, Refused, Status, Verdict, Voice, count, is_void,
+};
 use windlass_domain::command::Command;
 use windlass_domain::id::{ApprovalId, ChangeId};
 use windlass_domain::refusal::Refusal;
@@ -158,6 +160,9 @@ fn decide(
     if asked.kind == Kind::Replay && verdict == Verdict::Approved {
         let hook = hook.ok_or_else(|| internal("nobody carries out approved requests"))?;
         if let Err(refusal) = hook(tx, &asked)? {
+            if is_void(&refusal) {
+                close(tx, &asked, Status::Withdrawn)?;
+            }
             return Ok(Err(refusal));
         }
     }
@@ -203,9 +208,7 @@ fn follow(
     match status {
         None => {}
         Some((status, _)) if asked.kind == Kind::Replay => {
-            let now = tx.now()?;
-            let params = vec![asked.id.0.into(), status.as_str().into(), now.into()];
-            tx.run(Call::one(&CLOSE, params))?;
+            close(tx, asked, status)?;
             if status == Status::Approved {
                 queued = super::replay::made(tx, asked)?;
             }
@@ -222,6 +225,12 @@ fn follow(
     let approval = approval.ok_or_else(|| internal("an approval that was decided is gone"))?;
     let queue = queued.first().map(|back| back.queue.clone());
     Ok(Ok((Decided { approval, moved, queue }, queued)))
+}
+
+fn close(tx: &mut dyn Tx, asked: &Approval, status: Status) -> Result<()> {
+    let now = tx.now()?;
+    let params = vec![asked.id.0.into(), status.as_str().into(), now.into()];
+    tx.run(Call::one(&CLOSE, params)).map(drop)
 }
 
 /// Who tried what in vain; never with a token.

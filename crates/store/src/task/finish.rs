@@ -15,6 +15,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use uuid::Uuid;
 use windlass_domain::command::Command;
+use windlass_domain::decide::is_not_told;
 use windlass_domain::failure::TaskError;
 use windlass_domain::id::{ChangeId, LeaseId, TaskId};
 use windlass_domain::refusal::Refusal;
@@ -190,7 +191,7 @@ pub(super) fn repeated(
     let Some(row) = rows.first() else { return Ok(Err(refusal)) };
     let (event, to): (Event, State) = (row.named(0)?, row.named(1)?);
     let metadata = row.maybe(2, |r, i| r.json(i))?.unwrap_or_default();
-    if metadata["session_lost"] == true {
+    if is_not_told(&metadata) {
         return Ok(Err(refusal));
     }
     let same = match (&ask.command, event) {

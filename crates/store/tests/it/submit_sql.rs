@@ -4,13 +4,17 @@ use crate::hand::{Attempt, all_accepted, all_refused, run as script};
 use crate::world::{
     Place, World, claim_of, delegation, inference, job, ledger, refused, run, task,
 };
+use serde_json::json;
 use uuid::Uuid;
+use windlass_domain::agent::RetryPolicy;
 use windlass_domain::id::TaskId;
 use windlass_domain::order::order_key;
 use windlass_domain::request::SubmitRequest;
-use windlass_domain::retry::Backoff;
+use windlass_domain::retry::{Backoff, OnExhausted};
 use windlass_domain::task::NewTask;
 use windlass_domain::time::Timestamp;
+use windlass_domain::validate;
+use windlass_store::agent::Agents;
 use windlass_store::statement::Dialect;
 use windlass_store::task::{Filter, Order};
 
@@ -28,6 +32,8 @@ facts!(
     a_task_commits_or_vanishes_with_the_callers_transaction,
     a_submit_wakes_listeners_after_the_commit,
     every_default_is_that_of_the_api,
+    an_agents_policy_is_taken_over_as_the_api_does,
+    a_repeated_submit_is_the_same_whatever_became_of_the_policy,
     the_order_key_is_that_of_the_domain,
     options_are_taken_as_the_api_takes_them,
     a_repeated_submit_is_one_task,
@@ -104,6 +110,71 @@ async fn every_default_is_that_of_the_api(dialect: Dialect) {
         let stored = |id: TaskId| world.by_hand(&format!("{STORED} '{id}'")).unwrap();
         assert_eq!(stored(sql), stored(api), "{options}");
     }
+}
+
+/// Every policy meets every request, on both ways.
+async fn an_agents_policy_is_taken_over_as_the_api_does(dialect: Dialect) {
+    let world = World::with_real_clock(dialect).await;
+    let agents = Agents::new(world.store.clone());
+    let base = |base_ms| Backoff { base_ms, ..Backoff::default() };
+    let ends = [None, Some(OnExhausted::Failed), Some(OnExhausted::Poisoned)];
+    let asked = [
+        json!({}),
+        json!({ "max_retries": 1 }),
+        json!({ "backoff": {} }),
+        json!({ "backoff": {"base_ms": 9, "on_exhausted": null} }),
+        json!({ "backoff": {"on_exhausted": "poisoned"} }),
+        json!({ "backoff": {"base_ms": 9, "on_exhausted": "failed"}, "max_retries": 0 }),
+    ];
+    for on_exhausted in ends {
+        for (max_retries, backoff) in [(None, None), (Some(7), None), (None, Some(base(5)))] {
+            let policy = RetryPolicy { max_retries, backoff, on_exhausted };
+            agents.put("scout", policy.clone()).await.unwrap();
+            for options in &asked {
+                let mut options = options.clone();
+                (options["queue"], options["payload"]) = (json!("q"), json!(1));
+                options["agent"] = json!("scout");
+                let request: SubmitRequest = serde_json::from_value(options.clone()).unwrap();
+                let id = TaskId(Uuid::now_v7());
+                let mut new = validate::new_task(&request, id, "", "tester").unwrap();
+                policy.fill(&request, &mut new);
+                let api = world.submit(new).await;
+                options
+                    .as_object_mut()
+                    .unwrap()
+                    .retain(|key, _| key != "queue" && key != "payload");
+                let sql = format!("SELECT windlass_submit('q', '1', '{options}')");
+                let sql = id_of(&world.by_hand(&sql).unwrap());
+                // 2 and 2.0 are the same multiplier.
+                let stored = |id: TaskId| {
+                    world.by_hand(&format!("{STORED} '{id}'")).unwrap().replace("2.0", "2")
+                };
+                assert_eq!(stored(sql), stored(api), "{policy:?} {options}");
+            }
+        }
+    }
+}
+
+async fn a_repeated_submit_is_the_same_whatever_became_of_the_policy(dialect: Dialect) {
+    let world = World::with_real_clock(dialect).await;
+    let agents = Agents::new(world.store.clone());
+    let submit = |options: &str| {
+        let options = format!("{{\"idempotency_key\": \"k\", \"agent\": \"scout\"{options}}}");
+        world.by_hand(&format!("SELECT windlass_submit('q', '1', '{options}')"))
+    };
+    let told = ", \"backoff\": {\"base_ms\": 9}";
+    let end = |on_exhausted| RetryPolicy { on_exhausted, max_retries: Some(7), backoff: None };
+    agents.put("scout", end(Some(OnExhausted::Failed))).await.unwrap();
+    let first = submit(told).unwrap();
+    for policy in [end(None), end(Some(OnExhausted::Poisoned)), RetryPolicy::default()] {
+        agents.put("scout", policy).await.unwrap();
+        assert_eq!(submit(told).unwrap(), first);
+    }
+    for other in [", \"backoff\": {\"base_ms\": 8}", &format!("{told}, \"max_retries\": 6")] {
+        assert!(submit(other).unwrap_err().contains("with another request"), "{other}");
+    }
+    let other = ", \"backoff\": {\"base_ms\": 9, \"on_exhausted\": \"poisoned\"}";
+    assert!(submit(other).unwrap_err().contains("with another request"));
 }
 
 async fn the_order_key_is_that_of_the_domain(dialect: Dialect) {
@@ -249,6 +320,7 @@ async fn what_the_api_refuses_is_refused(dialect: Dialect) {
         ("1", "{\"backoff\": {\"speed\": 1}}", "backoff: speed is unknown"),
         ("1", "{\"backoff\": {\"base_ms\": 10, \"max_ms\": 5}}", "must not be less than base_ms"),
         ("1", "{\"backoff\": 7}", "backoff must be"),
+        ("1", "{\"backoff\": {\"on_exhausted\": \"lost\"}}", "must be poisoned or failed"),
         ("1", "{\"backoff\": {\"base_ms\": 1.0}}", "backoff: base_ms must be an integer"),
         ("1", "{\"backoff\": {\"base_ms\": 400000}}", "must not be less than base_ms"),
         (

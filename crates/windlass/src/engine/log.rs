@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, broadcast};
+use windlass_domain::decide::is_not_told;
 use windlass_domain::state::Event;
 use windlass_store::task::{History, Position};
 
@@ -277,6 +278,7 @@ impl Inner {
             let gone = match history.event {
                 Event::Cancel => Gone::Cancelled,
                 Event::LoseLease | Event::ExceedDeadline | Event::ReleaseTooOften => Gone::Lost,
+                _ if history.metadata.as_ref().is_some_and(is_not_told) => Gone::Lost,
                 _ => Gone::Finished,
             };
             self.held.remove(history.task_id, gone);

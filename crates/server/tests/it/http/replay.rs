@@ -300,16 +300,32 @@ async fn a_poisoned_task_is_resolved_by_its_replay_in_one_transaction(server: Se
     assert_eq!(names(&server, &new).await, ["read"]);
     server.post(&path, body).await.refused(409, "illegal_transition");
     assert_eq!(replays(&server, &id).await.len(), 1, "nor is anything made by what is refused");
-    // If a person must agree first, the entry stays open.
-    let id = poisoned().await;
-    let path = format!("/v1/poison/{id}/resolve");
+    // If a person must agree first, the entry stays open until then.
     let body = json!({ "replay": {"from": "beginning", "require_approval": true} });
-    let asked = server.post(&path, body).await.expect(202)["approval"].clone();
-    assert_eq!(asked["task_id"], json!(id));
+    let asking = async || {
+        let id = poisoned().await;
+        let path = format!("/v1/poison/{id}/resolve");
+        let asked = server.post(&path, body.clone()).await.expect(202)["approval"].clone();
+        assert_eq!(asked["task_id"], json!(id));
+        let entry = server.get(&format!("/v1/poison/{id}")).await.expect(200);
+        assert_eq!(entry["status"], "pending");
+        (id, asked)
+    };
+    let (id, asked) = asking().await;
+    assert!(asked["expires_at"].is_string(), "{asked}");
+    let approve = format!("/v1/approvals/{}/approve", text(&asked["id"]));
+    server.post(&approve, json!({})).await.expect(200);
     let entry = server.get(&format!("/v1/poison/{id}")).await.expect(200);
-    assert_eq!(entry["status"], "pending");
+    assert_eq!(entry["status"], "resolved");
+    assert_eq!(entry["resolved_by_task"], asked["request"]["id"]);
+    let (id, asked) = asking().await;
     let shown = ok(&server, &["poison", "resolve", &id, "--replay", "--note", "again"]);
     assert!(shown.contains("resolved_by_task"), "{shown}");
+    // It is resolved, so the question whether it may be has no answer any more.
+    let asked = format!("/v1/approvals/{}", text(&asked["id"]));
+    let approve = server.post(&format!("{asked}/approve"), json!({})).await;
+    approve.refused(409, "illegal_transition");
+    assert_eq!(server.get(&asked).await.expect(200)["status"], "withdrawn");
     let said = told(&server, &["poison", "resolve", &id, "--from", "beginning"], 2);
     assert!(said.contains("--replay"), "{said}");
 }

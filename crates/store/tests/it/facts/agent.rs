@@ -6,11 +6,12 @@ use windlass_domain::retry::{Backoff, OnExhausted};
 use windlass_domain::state::State;
 use windlass_store::agent::Agents;
 use windlass_store::statement::Dialect;
+use windlass_store::task::Finishing;
 
 conformance!(
     a_policy_is_written_anew_and_listed_by_name,
     where_a_task_ends_when_its_retries_are_used_up_is_kept_with_it,
-    a_silent_worker_poisons_a_job_whatever_its_policy,
+    a_job_whose_last_lease_is_lost_ends_as_its_policy_says,
     a_policy_that_nobody_could_read_is_refused,
 );
 
@@ -61,14 +62,35 @@ async fn where_a_task_ends_when_its_retries_are_used_up_is_kept_with_it(dialect:
     assert_eq!(world.finish(&held, fail("TIMEOUT")).await.unwrap(), State::Poisoned);
 }
 
-async fn a_silent_worker_poisons_a_job_whatever_its_policy(dialect: Dialect) {
+async fn a_job_whose_last_lease_is_lost_ends_as_its_policy_says(dialect: Dialect) {
     let world = World::new(dialect).await;
-    let backoff = Backoff { on_exhausted: Some(OnExhausted::Failed), ..Backoff::default() };
-    let new = task(|r| (r.max_retries, r.backoff) = (Some(0), Some(backoff)));
-    let held = world.running(new).await;
-    world.pass_ms(60 * 60 * 1_000);
-    world.tasks.expire_leases(10).await.unwrap();
-    assert_eq!(world.status(held.task.id).await, State::Poisoned);
+    for (end, expected, event) in [
+        (None, State::Poisoned, "lose_lease:poisoned"),
+        (Some(OnExhausted::Poisoned), State::Poisoned, "lose_lease:poisoned"),
+        (Some(OnExhausted::Failed), State::Failed, "fail:failed"),
+    ] {
+        let backoff = Backoff { on_exhausted: end, ..Backoff::default() };
+        let new = task(|r| (r.max_retries, r.backoff) = (Some(1), Some(backoff)));
+        let first = world.running(new).await;
+        world.pass_ms(60_000);
+        world.tasks.expire_leases(10).await.unwrap();
+        assert_eq!(world.status(first.task.id).await, State::Retry, "one is left");
+        let mut claim = claim_of("w2", &["q"], 1);
+        claim.start = true;
+        let held = world.tasks.claim(claim).await.unwrap().pop().unwrap();
+        world.pass_ms(60_000);
+        world.tasks.expire_leases(10).await.unwrap();
+        let shown = world.show(held.task.id).await;
+        assert_eq!(shown.status, expected);
+        assert_eq!(shown.error.unwrap().code, "LEASE_EXPIRED");
+        assert_eq!(world.story(held.task.id).await.pop().unwrap(), event);
+        let history = world.tasks.history(held.task.id, 0, 100).await.unwrap();
+        assert_eq!(history.last().unwrap().actor, "duty:expire_leases");
+        // Nobody finished it: whoever comes late lost the lease.
+        for late in [complete(), fail("LEASE_EXPIRED"), Finishing::Release] {
+            assert_eq!(refused(world.finish(&held, late).await), "lease_lost");
+        }
+    }
 }
 
 async fn a_policy_that_nobody_could_read_is_refused(dialect: Dialect) {

@@ -3,14 +3,15 @@
 use crate::world::*;
 use std::sync::Arc;
 use uuid::Uuid;
-use windlass_domain::approval::{Choice, Status};
+use windlass_domain::approval::{Choice, REQUEST_MS, Status};
 use windlass_domain::id::{ApprovalId, TaskId};
 use windlass_domain::replay::ReplayFrom;
 use windlass_domain::state::State;
+use windlass_domain::step::{StepInput, check};
 use windlass_domain::trouble::{Event, Status as TroubleStatus};
 use windlass_store::approval::{Approval, Approvals, ReplayRequest, Requested, carry_out_replay};
 use windlass_store::statement::Dialect;
-use windlass_store::task::{Consent, Replay};
+use windlass_store::task::{BeginStep, Begun, Consent, Holder, Replay, Resolution};
 use windlass_store::trouble::{Act, Troubles};
 
 conformance!(
@@ -18,6 +19,11 @@ conformance!(
     a_denied_replay_is_never_made,
     the_same_replay_is_asked_for_once_also_at_the_same_time,
     a_replay_resolves_trouble_in_its_own_transaction_or_is_not_made,
+    an_approved_replay_resolves_the_trouble_it_was_asked_for,
+    a_replay_whose_trouble_was_closed_meanwhile_is_withdrawn,
+    a_replay_whose_id_was_taken_meanwhile_is_withdrawn,
+    a_replay_can_be_asked_for_when_its_steps_in_doubt_are_decided_over,
+    a_replay_that_nobody_decides_about_expires,
 );
 
 fn request(origin: TaskId, is_required: bool) -> ReplayRequest {
@@ -135,4 +141,115 @@ async fn a_replay_resolves_trouble_in_its_own_transaction_or_is_not_made(dialect
     let late = ReplayRequest { resolves: resolve(), ..request(origin, false) };
     assert_eq!(refused(approvals.replay(late.clone()).await), "illegal_transition");
     assert!(world.tasks.show(late.replay.id).await.unwrap().is_none());
+}
+
+/// A poisoned task, and the question whether it may be replayed to resolve its trouble.
+async fn poisoned(world: &World, approvals: &Approvals) -> (ReplayRequest, Approval) {
+    let held = world.running(job()).await;
+    world.finish(&held, fail("POISON_TASK")).await.unwrap();
+    let origin = held.task.id;
+    let act = Act::new(origin, Event::Resolve, "olga");
+    let resolves = Some(Act { note: Some("again".into()), ..act });
+    let request = ReplayRequest { resolves, ..request(origin, true) };
+    let approval = asked(approvals, request.clone()).await;
+    assert!(approval.arguments.contains("resolves_poison"), "an approver reads all of it");
+    (request, approval)
+}
+
+async fn an_approved_replay_resolves_the_trouble_it_was_asked_for(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let (approvals, troubles) = (approvals(&world), Troubles::new(world.store.clone()));
+    let (request, approval) = poisoned(&world, &approvals).await;
+    let origin = request.replay.origin;
+    // The same replay without the trouble is another question.
+    let plain = ReplayRequest { resolves: None, ..self::request(origin, true) };
+    assert_ne!(asked(&approvals, plain).await.id, approval.id);
+    let (before, _) = troubles.show(origin).await.unwrap().unwrap();
+    assert_eq!(before.status, TroubleStatus::Pending);
+    let voice = deciding(approval.id, "ann", Choice::Approve);
+    approvals.decide(voice.clone()).await.unwrap();
+    let (trouble, notes) = troubles.show(origin).await.unwrap().unwrap();
+    assert_eq!(
+        (trouble.status, trouble.resolved_by_task),
+        (TroubleStatus::Resolved, Some(request.replay.id))
+    );
+    let last = notes.last().unwrap();
+    assert_eq!((last.author.as_str(), last.note.as_deref()), ("olga", Some("again")));
+    assert_eq!(world.show(request.replay.id).await.replay_of, Some(origin));
+    // A COMMIT whose answer was lost.
+    approvals.decide(voice).await.unwrap();
+    assert_eq!(troubles.show(origin).await.unwrap().unwrap().1, notes);
+}
+
+async fn a_replay_whose_trouble_was_closed_meanwhile_is_withdrawn(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let (approvals, troubles) = (approvals(&world), Troubles::new(world.store.clone()));
+    let (request, approval) = poisoned(&world, &approvals).await;
+    let origin = request.replay.origin;
+    troubles.act(Act::new(origin, Event::Abandon, "ann")).await.unwrap();
+    let voice = approvals.decide(deciding(approval.id, "ann", Choice::Approve)).await;
+    assert_eq!(refused(voice), "illegal_transition");
+    let (shown, votes) = approvals.show(approval.id).await.unwrap().unwrap();
+    assert_eq!((shown.status, shown.decided_at), (Status::Withdrawn, Some(world.now())));
+    assert_eq!(votes, vec![]);
+    assert!(world.tasks.show(request.replay.id).await.unwrap().is_none());
+    let (trouble, _) = troubles.show(origin).await.unwrap().unwrap();
+    assert_eq!(trouble.status, TroubleStatus::Abandoned);
+}
+
+async fn a_replay_whose_id_was_taken_meanwhile_is_withdrawn(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let approvals = approvals(&world);
+    let origin = finished(&world).await;
+    let wanted = request(origin, true);
+    let approval = asked(&approvals, wanted.clone()).await;
+    world.submit(job_id(wanted.replay.id)).await;
+    // Whoever asks for it now is refused at once.
+    let again = ReplayRequest { replay: wanted.replay.clone(), ..request(origin, true) };
+    assert_eq!(refused(approvals.replay(again).await), "idempotency_key_reused");
+    let voice = approvals.decide(deciding(approval.id, "ann", Choice::Approve)).await;
+    assert_eq!(refused(voice), "idempotency_key_reused");
+    let (shown, _) = approvals.show(approval.id).await.unwrap().unwrap();
+    assert_eq!(shown.status, Status::Withdrawn);
+    let late = approvals.decide(deciding(approval.id, "bob", Choice::Approve)).await;
+    assert_eq!(refused(late), "approval_withdrawn");
+    assert_eq!(world.tasks.count_replays(origin, 10).await.unwrap(), 0);
+    // The same replay under another id is a question of its own.
+    assert_ne!(asked(&approvals, request(origin, true)).await.id, approval.id);
+}
+
+async fn a_replay_can_be_asked_for_when_its_steps_in_doubt_are_decided_over(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let approvals = approvals(&world);
+    let held = world.running(job()).await;
+    let input = StepInput { name: "charge", kind: None, inputs: None, occurrence: None };
+    let holder = Holder::new(held.task.id, held.lease_id, "w1");
+    let item = BeginStep { holder, step: check(&input).unwrap() };
+    let Begun::New(step) = world.tasks.begin_step(item).await.unwrap() else { panic!() };
+    world.finish(&held, fail("INVALID_INPUT")).await.unwrap();
+    let decide = |resolution| world.tasks.resolve_step(step, resolution, "olga".into(), None);
+    let wanted = request(held.task.id, true);
+    assert_eq!(refused(approvals.replay(wanted.clone()).await), "not_idempotent");
+    decide(Resolution::AllowRerun).await.unwrap();
+    let approval = asked(&approvals, wanted.clone()).await;
+    approvals.decide(deciding(approval.id, "ann", Choice::Approve)).await.unwrap();
+    assert_eq!(world.status(wanted.replay.id).await, State::Pending);
+}
+
+async fn a_replay_that_nobody_decides_about_expires(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let approvals = approvals(&world);
+    let wanted = request(finished(&world).await, true);
+    let approval = asked(&approvals, wanted.clone()).await;
+    assert_eq!(approval.expires_at, Some(world.now().plus_ms(REQUEST_MS)));
+    world.pass_ms(REQUEST_MS - 1);
+    assert_eq!(approvals.expire_requests(10).await.unwrap(), 0);
+    world.pass_ms(1);
+    let late = approvals.decide(deciding(approval.id, "ann", Choice::Approve)).await;
+    assert_eq!(refused(late), "expired");
+    assert_eq!(approvals.expire_requests(10).await.unwrap(), 1);
+    let (shown, _) = approvals.show(approval.id).await.unwrap().unwrap();
+    assert_eq!(shown.status, Status::Expired);
+    // Asked again, it is a new question.
+    assert_ne!(asked(&approvals, request(wanted.replay.origin, true)).await.id, approval.id);
 }
