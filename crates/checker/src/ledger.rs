@@ -14,7 +14,7 @@ use std::sync::Mutex;
 /// Which side of an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs)]
+#[allow(missing_docs)] // The names say it.
 pub enum Phase {
     Begun,
     Ended,

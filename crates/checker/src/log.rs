@@ -17,7 +17,7 @@ use windlass_store::clock::Clock;
 
 /// A task together with the lease under which somebody speaks of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[allow(missing_docs)]
+#[allow(missing_docs)] // The names say it.
 pub struct Held {
     pub task: Uuid,
     pub lease: Uuid,
@@ -26,7 +26,7 @@ pub struct Held {
 /// How a worker ends an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs)]
+#[allow(missing_docs)] // Named like the outcomes of the API.
 pub enum Ending {
     Complete,
     Fail,

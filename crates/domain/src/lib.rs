@@ -9,6 +9,7 @@ pub mod command;
 pub mod decide;
 pub mod diagram;
 pub mod failure;
+pub mod fair;
 pub mod id;
 pub mod json;
 pub mod limit;

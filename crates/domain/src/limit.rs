@@ -57,7 +57,23 @@ pub struct Rule {
     /// The most pending tasks; `null` is no limit.
     #[serde(default = "new_rule_pending")]
     pub max_pending: Option<i64>,
+    /// The most tasks handed out in a period; `null` is no limit.
+    #[serde(default)]
+    pub rate: Option<Rate>,
 }
+
+/// So many in each period. A period begins with the first task that is handed out in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rate {
+    /// How many.
+    pub count: i64,
+    /// In how long.
+    pub period_ms: i64,
+}
+
+/// The longest period of a rate.
+pub const MAX_PERIOD_MS: i64 = 86_400_000;
 
 fn new_rule_active() -> Option<i64> {
     Some(NEW_RULE_ACTIVE)
@@ -69,7 +85,7 @@ fn new_rule_pending() -> Option<i64> {
 
 impl Rule {
     const fn each(scope: Scope, max_active: Option<i64>, max_pending: Option<i64>) -> Rule {
-        Rule { scope, name: None, max_active, max_pending }
+        Rule { scope, name: None, max_active, max_pending, rate: None }
     }
 
     /// Refuses a rule that makes no sense.
@@ -87,6 +103,10 @@ impl Rule {
             if let Some(max) = max {
                 errors.range(pointer, max, 0, MAX_LIMIT);
             }
+        }
+        if let Some(rate) = self.rate {
+            errors.range("/rate/count", rate.count, 1, MAX_LIMIT);
+            errors.range("/rate/period_ms", rate.period_ms, 1, MAX_PERIOD_MS);
         }
         errors.into_result()
     }
@@ -106,6 +126,19 @@ pub struct Key {
     pub scope: Scope,
     /// Which one; empty for [`Scope::Global`].
     pub name: String,
+}
+
+impl Key {
+    /// How the database writes it: `venture:acme`, `global:`.
+    pub fn text(&self) -> String {
+        format!("{}:{}", self.scope, self.name)
+    }
+
+    /// What the database wrote.
+    pub fn from_text(text: &str) -> Option<Key> {
+        let (scope, name) = text.split_once(':')?;
+        Some(Key { scope: scope.parse().ok()?, name: name.to_owned() })
+    }
 }
 
 impl std::fmt::Display for Key {
@@ -163,6 +196,8 @@ pub struct Bound {
     pub max_active: Option<i64>,
     /// The most pending tasks.
     pub max_pending: Option<i64>,
+    /// The most tasks handed out in a period.
+    pub rate: Option<Rate>,
 }
 
 /// The rules in force, ready to be asked.
@@ -199,6 +234,7 @@ impl Limits {
                 key: Key { scope, name: name.to_owned() },
                 max_active: rule.max_active,
                 max_pending: rule.max_pending,
+                rate: rule.rate,
             })
         };
         Scope::ALL.iter().filter_map(bound).collect()
@@ -212,6 +248,8 @@ pub struct Count {
     pub active: i64,
     /// Pending and retry tasks.
     pub pending: i64,
+    /// Tasks handed out in the period that runs, if the key has a rate.
+    pub taken: i64,
 }
 
 /// What the database holds, by key; a key that is missing holds nothing.
@@ -224,10 +262,21 @@ pub fn room(limit: i64, held: i64) -> i64 {
 
 /// How many of `wanted` tasks, all bound alike, may become active.
 pub fn admit(wanted: i64, bounds: &[Bound], counts: &Counts) -> i64 {
-    bounds
-        .iter()
-        .filter_map(|bound| Some(room(bound.max_active?, held(counts, &bound.key).active)))
-        .fold(wanted.max(0), i64::min)
+    let rooms = bounds.iter().flat_map(|bound| {
+        let held = held(counts, &bound.key);
+        let active = bound.max_active.map(|max| room(max, held.active));
+        [active, bound.rate.map(|rate| room(rate.count, held.taken))]
+    });
+    rooms.flatten().fold(wanted.max(0), i64::min)
+}
+
+/// One more task of these bounds becomes active.
+pub fn occupy(bounds: &[Bound], counts: &mut Counts) {
+    for bound in bounds {
+        let count = counts.entry(bound.key.clone()).or_default();
+        count.active += 1;
+        count.taken += 1;
+    }
 }
 
 /// Which candidates may become active, given that those before them do. One that does not fit
@@ -237,9 +286,7 @@ pub fn admit_each(candidates: &[Vec<Bound>], counts: &Counts) -> Vec<bool> {
     let mut admit_next = |bounds: &Vec<Bound>| {
         let fits = admit(1, bounds, &counts) == 1;
         if fits {
-            for bound in bounds {
-                counts.entry(bound.key.clone()).or_default().active += 1;
-            }
+            occupy(bounds, &mut counts);
         }
         fits
     };

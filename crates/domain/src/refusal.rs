@@ -2,6 +2,7 @@
 
 use crate::approval::Refused;
 use crate::id::StepId;
+use crate::limit::QueueFull;
 use crate::state::{Event, State};
 use crate::step::{StepEvent, StepState};
 
@@ -53,6 +54,9 @@ pub enum Refusal {
         /// What could be asked instead.
         allowed: Vec<&'static str>,
     },
+    /// A pending limit is reached.
+    #[error(transparent)]
+    QueueFull(#[from] QueueFull),
     /// There is no such thing.
     #[error("there is no such {what}")]
     Unknown {
@@ -157,6 +161,7 @@ impl Refusal {
             Refusal::Replay(refused) => refused.code(),
             Refusal::Approval(refused) => refused.code(),
             Refusal::Invalid(_) => "validation_failed",
+            Refusal::QueueFull(full) => full.code(),
         }
     }
 }

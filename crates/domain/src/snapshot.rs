@@ -18,6 +18,8 @@ pub struct Snapshot {
     pub id: TaskId,
     pub profile: Profile,
     pub queue: String,
+    /// Where it stands in line; no rule looks at it.
+    pub lane: i64,
     pub priority: i32,
     pub backoff: Option<Backoff>,
     pub max_retries: i32,
@@ -55,6 +57,7 @@ impl Snapshot {
             id: new.id,
             profile: new.profile,
             queue: new.queue.clone(),
+            lane: 0,
             priority: new.priority,
             backoff: new.backoff.clone(),
             max_retries: new.max_retries,

@@ -50,6 +50,7 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(7, "eager", "0007_eager"),
     migration!(8, "log_removed", "0008_log_removed"),
     migration!(9, "agent", "0009_agent"),
+    migration!(10, "flow", "0010_flow"),
     migration!(11, "doubt", "0011_doubt"),
     migration!(12, "submit_policy", "0012_submit_policy"),
     migration!(15, "signal", "0015_signal"),

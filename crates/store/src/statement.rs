@@ -71,7 +71,7 @@ st.id, st.profile, st.queue, s.priority, s.backoff, st.max_retries, st.status, s
 st.order_key, st.run_at, st.deadline_at, st.attempt, st.retry_count, st.release_count, \
 st.lease_id, st.lease_expires_at, st.claim_id, st.claimed_by, st.claimed_at, \
 st.last_heartbeat_at, st.approval_id, st.result, st.error, st.created_at, st.started_at, \
-st.entered_at, st.updated_at, st.change_id";
+st.entered_at, st.updated_at, st.lane, st.change_id";
 
 /// What users see of a task, in the order in which `task::row::task` reads it. Only what has ended
 /// is replayed, so nothing is counted for a claim.

@@ -17,7 +17,7 @@ fn key(scope: Scope, name: &str) -> Key {
 }
 
 fn holding(scope: Scope, name: &str, active: i64, pending: i64) -> Counts {
-    Counts::from([(key(scope, name), Count { active, pending })])
+    Counts::from([(key(scope, name), Count { active, pending, taken: 0 })])
 }
 
 #[test]

@@ -40,4 +40,5 @@ rules! {
     sql_stands_only_in_the_store: place::sql_outside_store;
     crates_depend_in_one_direction: place::crate_direction;
     nothing_is_left_unfinished: place::unfinished;
+    every_lint_that_is_switched_off_has_a_reason: place::unexplained;
 }

@@ -130,6 +130,27 @@ pub fn unfinished(tree: &Tree) -> Vec<Finding> {
     found
 }
 
+/// A lint that is switched off says why, on its line or on the one before.
+pub fn unexplained(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for file in tree.rust() {
+        let source = Source::of(&file.text);
+        let lines: Vec<&str> = file.text.lines().collect();
+        for mark in ["#[allow(", "#![allow(", "#[expect(", "#![expect("] {
+            for (at, _) in source.code.match_indices(mark) {
+                let line = source.line(at);
+                let before = line.checked_sub(2).and_then(|n| lines.get(n));
+                let is_explained = lines.get(line - 1).is_some_and(|text| text.contains("// "))
+                    || before.is_some_and(|text| text.trim_start().starts_with("// "));
+                if !is_explained {
+                    found.push(file.finding(line, format!("`{mark}`: say why in a comment")));
+                }
+            }
+        }
+    }
+    found
+}
+
 #[test]
 fn an_unused_statement_is_found() {
     let tree = Tree::of(&[
@@ -190,4 +211,12 @@ fn unfinished_work_is_found() {
     let text = "fn f() {\n    todo!()\n}\n#[ignore = \"slow\"]\nfn g() { dbg!(1); \"todo!\"; }";
     let lines: Vec<_> = unfinished(&Tree::of(&[("a.rs", text)])).iter().map(|f| f.line).collect();
     assert_eq!(lines, [2, 5, 4]);
+}
+
+#[test]
+fn a_lint_that_is_switched_off_without_a_reason_is_found() {
+    let text = "#[allow(dead_code)] // Others use it.\nfn f() {}\n// The names say it.\n\
+                #[allow(missing_docs)]\nstruct A;\n\n#[allow(missing_docs)]\nstruct B;";
+    let lines: Vec<_> = unexplained(&Tree::of(&[("a.rs", text)])).iter().map(|f| f.line).collect();
+    assert_eq!(lines, [7]);
 }

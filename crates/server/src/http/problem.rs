@@ -122,6 +122,7 @@ pub const TITLES: &[(&str, &str)] = &[
     ("illegal_transition", "The task's state does not permit this"),
     ("not_due", "The task's time has not come"),
     ("idempotency_key_reused", "The key was used before for another request"),
+    ("queue_full", "A limit on waiting tasks is reached"),
     ("session_not_found", "There is no such session"),
     ("session_closed", "The session is closed"),
     ("shutting_down", "The node is shutting down"),
@@ -164,6 +165,7 @@ impl From<Refusal> for Problem {
                 StatusCode::NOT_FOUND
             }
             Refusal::Approval(refused) => approval_status(refused),
+            Refusal::QueueFull(_) => StatusCode::TOO_MANY_REQUESTS,
             Refusal::Invalid(_) | Refusal::IdempotencyKeyReused { .. } => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
@@ -180,6 +182,7 @@ impl From<Refusal> for Problem {
             | Refusal::Replay(_) => StatusCode::CONFLICT,
         };
         let mut problem = Problem::new(status, refusal.code(), refusal.to_string());
+        problem.retry_after_s = (status == StatusCode::TOO_MANY_REQUESTS).then_some(1);
         if let Refusal::Invalid(fields) = refusal {
             let field = |f: FieldError| Field {
                 pointer: f.pointer,

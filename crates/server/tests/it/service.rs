@@ -184,14 +184,16 @@ fn a_result_survives_the_death_of_the_server() {
     let mut service = Service::start(folder.path(), ANY_PORT);
     let address = service.url.trim_start_matches("http://").to_owned();
     let file = folder.path().join("go");
-    let script = format!("while [ ! -e {} ]; do sleep 0.02; done; echo 7", file.display());
+    let ended = folder.path().join("ended");
+    let (go, end) = (file.display(), ended.display());
+    let script = format!("while [ ! -e {go} ]; do sleep 0.02; done; echo 7; : > {end}");
     let _worker = service.worker(&[], &script);
     let id = service.out(&["task", "submit", "-q", "q"]);
     service.until("the start", || service.task(&id)["status"] == "running");
     service.process.kill();
     // The command ends while nobody listens.
     std::fs::write(&file, "").unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    service.until("the end of the command", || ended.exists());
     let service = Service::start(folder.path(), &address);
     assert_eq!(service.out(&["task", "wait", &id, "--timeout", "20s"]), "7");
     let task = service.task(&id);

@@ -15,4 +15,4 @@ SET status = 'completed', from_status = s.status, event = 'complete', change_id 
 FROM clock, unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::jsonb[], $7::text[])
     AS i (id, lease_id, change_id, actor, result, reason)
 WHERE s.id = i.id AND s.status IN ({from:complete}) AND s.lease_id = i.lease_id
-RETURNING s.id
+RETURNING s.id, s.lane

@@ -1,16 +1,18 @@
 -- transition: (none) -> pending -> claimed or running
--- One task that somebody waits for: submitted, and handed over at once if nothing else waits in
--- its lane (queue and profile, from the claim floor $33 upwards). The history shows both. Where an
--- older task waits it is only submitted, and whoever waits is told to look. $34 to $37 are the
--- claim's own, $38 and $39 its fresh lease and change. An id or idempotency key that exists
--- returns no row.
+-- One task that somebody waits for: submitted to the lane $33, and handed over at once if nothing
+-- waits in the lanes $40, each from its key $41 upwards. The history shows both. Where an older
+-- task waits it is only submitted, and whoever waits is told to look. $34 to $37 are the claim's
+-- own, $38 and $39 its fresh lease and change. An id or idempotency key that exists returns no row.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($1::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now,
         windlass_xid() AS xid,
         NOT EXISTS (
-            SELECT 1 FROM task_state
-            WHERE ready AND queue = $5::text AND profile = $3::task_profile
-              AND order_key >= $33::bigint) AS given
+            SELECT 1
+            FROM unnest($40::bigint[], $41::bigint[]) AS l (lane, from_key),
+                LATERAL (
+                    SELECT 1 FROM task_state
+                    WHERE ready AND lane = l.lane AND order_key >= l.from_key
+                    LIMIT 1) t) AS given
 ), spec AS (
     INSERT INTO task_spec (
         id, profile, name, queue, payload, priority, tags, agent, venture, portfolio, stage,
@@ -18,9 +20,10 @@ WITH clock AS MATERIALIZED (
         idempotency_scope, idempotency_key, request_digest, max_retries, backoff, submitted_by,
         run_at, deadline_at, created_at)
     SELECT
-        $2::uuid, $3, $4::text, $5, $6::jsonb, $7::int, $8::jsonb, $9::text, $10::text,
-        $11::text, $12::text, $13::text, $14::text, $15::text, $16::text, $17::text, $18::text,
-        $19::text, $20::uuid, $21::uuid, $22::text, $23::text, $24::text, $25::text, $26::int,
+        $2::uuid, $3::task_profile, $4::text, $5::text, $6::jsonb, $7::int, $8::jsonb,
+        $9::text, $10::text, $11::text, $12::text, $13::text, $14::text, $15::text,
+        $16::text, $17::text, $18::text, $19::text, $20::uuid, $21::uuid, $22::text,
+        $23::text, $24::text, $25::text, $26::int,
         $27::jsonb, $28::text,
         coalesce($29::timestamptz, clock.now + $30::bigint * interval '1 ms'),
         coalesce($31::timestamptz, clock.now + $32::bigint * interval '1 ms'), clock.now
@@ -28,11 +31,11 @@ WITH clock AS MATERIALIZED (
     ON CONFLICT DO NOTHING
     RETURNING profile, run_at, deadline_at
 )
-INSERT INTO task_state (id, profile, queue, status, from_status, event, change_id, xid, actor,
+INSERT INTO task_state (id, profile, queue, lane, status, from_status, event, change_id, xid, actor,
     change_lease_id, ready, order_key, run_at, deadline_at, attempt, max_retries, lease_id,
     lease_expires_at, claim_id, claimed_by, claimed_at, created_at, started_at, entered_at,
     updated_at)
-SELECT $2, profile, $5,
+SELECT $2, profile, $5, $33::bigint,
     CASE WHEN NOT given THEN 'pending' WHEN $37::bool THEN 'running' ELSE 'claimed'
         END::task_status,
     CASE WHEN given THEN 'pending'::task_status END,

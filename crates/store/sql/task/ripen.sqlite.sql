@@ -8,4 +8,4 @@ WHERE id IN (
     WHERE NOT ready AND status IN ({claimable}) AND profile <> 'ledger' AND run_at <= :now
     ORDER BY run_at
     LIMIT $2)
-RETURNING queue, profile, order_key
+RETURNING lane, order_key

@@ -23,21 +23,21 @@ WITH clock AS MATERIALIZED (
         $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[],
         $20::uuid[], $21::uuid[], $22::text[], $23::text[], $24::text[], $25::text[],
         $26::int[], $27::jsonb[], $28::text[], $29::timestamptz[], $30::bigint[],
-        $31::timestamptz[], $32::bigint[]
+        $31::timestamptz[], $32::bigint[], $33::bigint[]
     ) AS i (
         id, profile, name, queue, payload, priority, tags, agent, venture, portfolio, stage,
         owner, caller, callee, pool, llm, model, tier, parent_id, replay_of, correlation_id,
         idempotency_scope, idempotency_key, request_digest, max_retries, backoff, submitted_by,
-        run_at, delay_ms, deadline_at, deadline_ms)
+        run_at, delay_ms, deadline_at, deadline_ms, lane)
     ON CONFLICT DO NOTHING
     RETURNING id, profile, queue, priority, run_at, deadline_at, max_retries, submitted_by,
         created_at
 )
-INSERT INTO task_state (id, profile, queue, change_id, xid, actor, ready, order_key, run_at,
-    deadline_at, max_retries, created_at, entered_at, updated_at)
-SELECT id, profile, queue, id, clock.xid, submitted_by,
+INSERT INTO task_state (id, profile, queue, lane, change_id, xid, actor, ready, order_key,
+    run_at, deadline_at, max_retries, created_at, entered_at, updated_at)
+SELECT spec.id, profile, queue, i.lane, spec.id, clock.xid, submitted_by,
     run_at <= created_at AND profile <> 'ledger',
     windlass_order_key(priority, run_at), run_at, deadline_at, max_retries, created_at,
     created_at, created_at
-FROM spec, clock
+FROM spec JOIN unnest($2, $33) AS i (id, lane) ON i.id = spec.id, clock
 RETURNING id

@@ -223,7 +223,7 @@ fn follow(
     }
     let approval = super::find(tx, &super::SHOW, asked.id)?;
     let approval = approval.ok_or_else(|| internal("an approval that was decided is gone"))?;
-    let queue = queued.first().map(|(queue, ..)| queue.clone());
+    let queue = queued.first().map(|back| back.queue.clone());
     Ok(Ok((Decided { approval, moved, queue }, queued)))
 }
 

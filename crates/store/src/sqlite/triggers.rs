@@ -31,12 +31,20 @@ pub(super) fn leave_out(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false).map(drop)
 }
 
+/// Takes the copies away, so that a migration can change what they speak of.
+pub(super) fn remove(connection: &Connection) -> rusqlite::Result<()> {
+    for name in WRITING {
+        connection.execute_batch(&format!("DROP TRIGGER IF EXISTS temp.writer_{name}"))?;
+    }
+    Ok(())
+}
+
 /// Copies the triggers that write. A file without our schema has none yet.
 pub(super) fn install(connection: &Connection) -> rusqlite::Result<()> {
     let sql = "SELECT sql FROM main.sqlite_schema WHERE type = 'trigger' AND name = ?1";
+    remove(connection)?;
     for name in WRITING {
         // A migration down may have taken it away.
-        connection.execute_batch(&format!("DROP TRIGGER IF EXISTS temp.writer_{name}"))?;
         let found = connection.query_row(sql, [name], |row| row.get::<_, String>(0)).optional()?;
         if let Some(text) = found {
             connection.execute_batch(&temporary(name, &text))?;

@@ -180,7 +180,9 @@ impl Tx for SqliteTx<'_, '_> {
         }
         // Only migrations are scripts: they may have brought triggers, or replaced some.
         let connection = self.statements.connection;
-        let ran = connection.execute_batch(sql).and_then(|()| triggers::install(connection));
+        let ran = triggers::remove(connection)
+            .and_then(|()| connection.execute_batch(sql))
+            .and_then(|()| triggers::install(connection));
         let name = self.name;
         self.noted(ran.map_err(|e| Failure::new(&e, name)))
     }

@@ -3,7 +3,7 @@
 //! Also the second look of the hot operations: an item whose guard did not hold comes here to
 //! learn why, and is carried out if a racing change has made it possible meanwhile.
 
-use super::floor::ClaimFloor;
+use super::lane::Lanes;
 use super::{Tasks, row};
 use crate::approval;
 use crate::error::{Error, Rejection, Result};
@@ -20,7 +20,6 @@ use windlass_domain::approval::Kind;
 use windlass_domain::command::Command;
 use windlass_domain::decide::{Change, Decision, decide};
 use windlass_domain::id::{ChangeId, TaskId};
-use windlass_domain::profile::Profile;
 use windlass_domain::refusal::Refusal;
 use windlass_domain::snapshot::Snapshot;
 use windlass_domain::state::State;
@@ -55,24 +54,29 @@ impl Ask {
     }
 }
 
-/// A task that is back in line: its queue, its profile, its place.
-pub(crate) type Queued = (String, Profile, i64);
+/// A task that is back in line.
+pub(crate) struct Queued {
+    pub(crate) queue: String,
+    lane: i64,
+    order_key: i64,
+}
 
 /// Where the task went back in line, if it did.
 pub(crate) fn queued(after: &Snapshot) -> Option<Queued> {
     let back = after.status.is_claimable();
-    back.then(|| (after.queue.clone(), after.profile, after.order_key))
+    let (lane, order_key) = (after.lane, after.order_key);
+    back.then(|| Queued { queue: after.queue.clone(), lane, order_key })
 }
 
 /// Concurrent commands share a transaction.
-pub(super) fn group(store: Store, floor: Arc<ClaimFloor>, bounds: Bounds) -> Group<Ask, State> {
+pub(super) fn group(store: Store, lanes: Arc<Lanes>, bounds: Bounds) -> Group<Ask, State> {
     Group::new(
         "ask",
         bounds,
         |_| 1024,
         move |asks| {
-            let (store, floor) = (store.clone(), Arc::clone(&floor));
-            async move { ask(&store, Some(&floor), Lane::Write, "ask", asks).await }
+            let (store, lanes) = (store.clone(), Arc::clone(&lanes));
+            async move { ask(&store, Some(&lanes), Lane::Write, "ask", asks).await }
         },
     )
 }
@@ -81,7 +85,7 @@ pub(super) fn group(store: Store, floor: Arc<ClaimFloor>, bounds: Bounds) -> Gro
 /// of one makes the database refuse, they are tried again in halves until it stands alone.
 pub(super) async fn ask(
     store: &Store,
-    floor: Option<&ClaimFloor>,
+    lanes: Option<&Lanes>,
     lane: Lane,
     name: &'static str,
     asks: Vec<Ask>,
@@ -95,10 +99,9 @@ pub(super) async fn ask(
         let body = batch.clone();
         match store.run(lane, name, move |tx| run(tx, &body)).await {
             Ok(answered) => {
-                for (queue, profile, order_key) in answered.queued {
-                    if let Some(floor) = floor {
-                        floor.lower_to(&queue, profile, order_key);
-                    }
+                if let Some(lanes) = lanes {
+                    answered.queued.iter().for_each(|q| lanes.stand(q.lane, q.order_key));
+                    lanes.freed(answered.let_go.into_iter().map(Some));
                 }
                 outcomes.extend(answered.outcomes);
             }
@@ -184,15 +187,20 @@ pub(crate) fn carry_out(tx: &mut dyn Tx, ask: &Ask) -> Result<Carried> {
 impl Tasks {
     /// Lets claims look where tasks stand in line again; said after the commit.
     pub(crate) fn stand_in_line(&self, queued: Vec<Queued>) {
-        for (queue, profile, order_key) in queued {
-            self.floor.lower_to(&queue, profile, order_key);
-        }
+        queued.iter().for_each(|q| self.lanes.stand(q.lane, q.order_key));
     }
+}
+
+/// Decides and writes these commands in one transaction, with the outcomes of each.
+pub(super) fn decide_all(tx: &mut dyn Tx, asks: &[Ask]) -> Result<Vec<Outcome<State>>> {
+    Ok(run(tx, asks)?.outcomes)
 }
 
 struct Answered {
     outcomes: Vec<Outcome<State>>,
     queued: Vec<Queued>,
+    /// The lanes of tasks that nobody holds.
+    let_go: Vec<i64>,
 }
 
 fn run(tx: &mut dyn Tx, asks: &[Ask]) -> Result<Answered> {
@@ -208,8 +216,9 @@ fn run(tx: &mut dyn Tx, asks: &[Ask]) -> Result<Answered> {
     }
     work.flush(tx)?;
     let read = tasks.values().flatten();
-    let queued = read.filter_map(|(task, _)| queued(task)).collect();
-    Ok(Answered { outcomes, queued })
+    let queued = read.clone().filter_map(|(task, _)| queued(task)).collect();
+    let let_go = read.filter(|(task, _)| !task.status.is_held()).map(|(task, _)| task.lane);
+    Ok(Answered { outcomes, queued, let_go: let_go.collect() })
 }
 
 /// What was decided and is not written yet: one statement writes it all.

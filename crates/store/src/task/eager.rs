@@ -1,20 +1,20 @@
 //! Eager dispatch: a submit that meets an idle worker hands its task over in the same transaction,
 //! one sync instead of two. The history still shows both.
 //!
-//! Invariant: the worker takes what a claim would have given it: the head of the lane, which is an
-//! older task where one waits, and the new one otherwise. Nothing is handed over before COMMIT.
+//! Invariant: the worker takes what a claim would have given it: an older task whose turn it is,
+//! where one waits, and the new one otherwise, within limits. Nothing is handed over before COMMIT.
 
 use super::claim::{self, Assignment, Claim};
-use super::floor::{ClaimFloor, Lane};
 use super::hand_over::{Handed, hand_over};
 use super::hot::task_of;
-use super::submit::{Submitted, insert, look_up, submitted};
+use super::lane::Lanes;
+use super::submit::{Placed, Submitted, admit, insert, look_up, submitted};
+use super::take::{Took, take_after};
 use crate::error::Result;
 use crate::group::Outcome;
-use crate::statement::Dialect;
 use crate::store::Store;
-use crate::tx::{Call, Tx};
-use std::collections::HashSet;
+use crate::tx::Tx;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use uuid::Uuid;
 use windlass_domain::profile::Profile;
@@ -29,23 +29,27 @@ pub trait Idle: Send + Sync {
     /// [`Idle::deliver`] and take nothing else until then.
     fn offer(&self, queue: &str, profile: Profile, count: usize) -> Option<Claim>;
 
+    /// A limit that held tasks of this queue back has room again.
+    fn room(&self, queue: &str);
+
     /// What they got for waiting: nothing, if the submit failed or others were faster.
     fn deliver(&self, claim: &Claim, assignments: Vec<Assignment>);
 }
 
 /// Those who wait for these tasks.
-fn offers(idle: &dyn Idle, tasks: &[NewTask]) -> Vec<Claim> {
-    let mut lanes: Vec<(Lane, usize)> = Vec::new();
+fn offers(idle: &dyn Idle, tasks: &[Placed]) -> Vec<Claim> {
+    let mut lines: Vec<((String, Profile), usize)> = Vec::new();
     let now = |task: &&NewTask| matches!(task.run_at, When::After(ms) if ms <= 0);
-    for task in tasks.iter().filter(|t| t.profile != Profile::Ledger).filter(now) {
-        let lane = (task.queue.as_str(), task.profile);
-        match lanes.iter_mut().find(|((queue, profile), _)| (queue.as_str(), *profile) == lane) {
+    let tasks = tasks.iter().map(|placed| &placed.task);
+    for task in tasks.filter(|t| t.profile != Profile::Ledger).filter(now) {
+        let line = (task.queue.as_str(), task.profile);
+        match lines.iter_mut().find(|((queue, profile), _)| (queue.as_str(), *profile) == line) {
             Some((_, count)) => *count += 1,
-            None => lanes.push(((task.queue.clone(), task.profile), 1)),
+            None => lines.push(((task.queue.clone(), task.profile), 1)),
         }
     }
     let mut claims = Vec::new();
-    for ((queue, profile), mut count) in lanes {
+    for ((queue, profile), mut count) in lines {
         while count > 0 && claims.len() < MOST_WORKERS {
             let Some(claim) = idle.offer(&queue, profile, count) else { break };
             count = count.saturating_sub(claim.max);
@@ -58,11 +62,11 @@ fn offers(idle: &dyn Idle, tasks: &[NewTask]) -> Vec<Claim> {
 /// Submits and hands over. `None`: nobody waits, or the batch must be split; nothing is written.
 pub(super) async fn submit(
     store: &Store,
-    floor: &Arc<ClaimFloor>,
-    tasks: &Arc<Vec<NewTask>>,
+    lanes: &Arc<Lanes>,
+    tasks: &Arc<Vec<Placed>>,
     idle: &Arc<dyn Idle>,
 ) -> Option<Vec<Outcome<Submitted>>> {
-    let ids: HashSet<Uuid> = tasks.iter().map(|task| task.id.0).collect();
+    let ids: HashSet<Uuid> = tasks.iter().map(|placed| placed.task.id.0).collect();
     if ids.len() < tasks.len() {
         return None;
     }
@@ -70,28 +74,25 @@ pub(super) async fn submit(
     if claims.is_empty() {
         return None;
     }
-    // Before the claim reads it, so that the new tasks are not below it.
-    floor.lower(tasks);
-    let lanes: Vec<Lane> = claims.iter().map(|c| (c.queues[0].clone(), c.profiles[0])).collect();
-    let begun = floor.begin(&lanes);
-    let floors = begun.floors.clone();
-    let batch = Batch { tasks: Arc::clone(tasks), claims: claims.clone(), lanes, floors };
+    // Before the claim looks, so that it knows of the new tasks.
+    lanes.note(tasks.iter().map(|placed| (&placed.task, placed.lane)));
+    let batch =
+        Batch { tasks: Arc::clone(tasks), claims: claims.clone(), lanes: Arc::clone(lanes) };
     // The workers are told by the thread that has committed, before anybody else is woken.
     let (told, waiting) = (Arc::clone(idle), claims.clone());
-    let deliver = move |done: Done| {
-        for (claim, assignments) in waiting.iter().zip(done.taken?) {
+    let deliver = move |mut done: Done| {
+        for (claim, assignments) in waiting.iter().zip(done.taken()?) {
             told.deliver(claim, assignments);
         }
-        Some(done.new)
+        Some(done.outcomes)
     };
     let body = move |tx: &mut dyn Tx| batch.run(tx);
     let written = store.run_then(crate::store::Lane::Write, "submit", body, deliver).await;
-    drop(begun);
-    let new = match written {
-        Ok(Some(new)) => new,
+    let known = match written {
+        Ok(Some(known)) => known,
         Ok(None) => {
             find_again(store, &claims, &**idle).await;
-            HashSet::new()
+            HashMap::new()
         }
         Err(_) => {
             // The plain submit meets the same error again, and knows how to split it.
@@ -99,7 +100,7 @@ pub(super) async fn submit(
             return None;
         }
     };
-    Some(outcomes(store, tasks, &new).await)
+    Some(outcomes(store, tasks, known).await)
 }
 
 /// A task that was known may be our own: a try before this one committed, and its answer was lost.
@@ -115,70 +116,79 @@ async fn find_again(store: &Store, claims: &[Claim], idle: &dyn Idle) {
 
 /// Tasks, and those who wait for them.
 struct Batch {
-    tasks: Arc<Vec<NewTask>>,
+    tasks: Arc<Vec<Placed>>,
     claims: Vec<Claim>,
-    lanes: Vec<Lane>,
-    floors: Vec<i64>,
+    lanes: Arc<Lanes>,
 }
 
 struct Done {
-    /// Which tasks are new.
-    new: HashSet<Uuid>,
-    /// What each claim took; `None` if that is to be read again.
-    taken: Option<Vec<Vec<Assignment>>>,
+    /// What the tasks are told that are new, or were refused.
+    outcomes: HashMap<Uuid, Outcome<Submitted>>,
+    taken: Given,
+}
+
+/// What the claims got.
+enum Given {
+    Taken(Box<Took>),
+    Lone(Vec<Assignment>),
+    /// Nobody knows: it is to be read again.
+    Again,
+}
+
+impl Done {
+    /// What each claim got; `None` if that is to be read again. Said after the commit.
+    fn taken(&mut self) -> Option<Vec<Vec<Assignment>>> {
+        match std::mem::replace(&mut self.taken, Given::Again) {
+            Given::Again => None,
+            Given::Lone(assignments) => Some(vec![assignments]),
+            Given::Taken(took) => {
+                Some(took.settle().0.into_iter().map(|taken| taken.assignments).collect())
+            }
+        }
+    }
 }
 
 impl Batch {
     fn run(&self, tx: &mut dyn Tx) -> Result<Done> {
-        if let ([task], [claim]) = (&self.tasks[..], &self.claims[..]) {
-            let handed = hand_over(tx, task, claim, &self.lanes[0], self.floors[0])?;
-            return Ok(match handed {
+        let all: Vec<&Placed> = self.tasks.iter().collect();
+        let (accepted, mut outcomes) = admit(tx, &all)?;
+        if let ([placed], [claim]) = (&accepted[..], &self.claims[..])
+            && let Some(handed) = hand_over(tx, &self.lanes, placed, claim)?
+        {
+            let taken = match handed {
                 Handed::New(taken) => {
-                    Done { new: HashSet::from([task.id.0]), taken: Some(vec![taken]) }
+                    outcomes.insert(placed.task.id.0, Ok(submitted(&placed.task)));
+                    Given::Lone(taken)
                 }
-                Handed::Known => Done { new: HashSet::new(), taken: None },
-            });
+                Handed::Known => Given::Again,
+            };
+            return Ok(Done { outcomes, taken });
         }
-        let all: Vec<&NewTask> = self.tasks.iter().collect();
-        let (inserted, ids) = insert(tx, &all);
-        let mut taken = Vec::with_capacity(self.claims.len());
-        if tx.dialect() == Dialect::Sqlite {
-            let rows = tx.run(inserted)?;
-            for (claim, lane) in self.claims.iter().zip(&self.lanes) {
-                let lanes = std::slice::from_ref(lane);
-                taken.push(claim::take_sqlite(tx, claim, claim.max, lanes, false)?.0);
-            }
-            return Ok(Done { new: new(&rows, &ids)?, taken: Some(taken) });
+        if accepted.is_empty() {
+            let taken = Given::Lone(Vec::new());
+            return Ok(Done { outcomes, taken });
         }
-        let mut calls: Vec<Call<'_>> = vec![inserted];
-        for ((claim, lane), &floor) in self.claims.iter().zip(&self.lanes).zip(&self.floors) {
-            calls.extend(claim::calls(tx, claim, claim.max, &[(lane, floor)], false));
-        }
-        let rows = tx.run_and_commit(calls)?;
-        for pair in rows[1..].chunks(2) {
-            taken.push(claim::assignments(&pair[1])?);
-        }
-        Ok(Done { new: new(&rows[0], &ids)?, taken: Some(taken) })
+        let (inserted, ids) = insert(tx, &accepted);
+        let took = take_after(tx, &self.lanes, &self.claims, vec![inserted])?;
+        let rows = took.before.first().map(Vec::as_slice).unwrap_or_default();
+        let new = rows.iter().map(|row| task_of(row, &ids)).collect::<Result<HashSet<Uuid>>>()?;
+        let new = accepted.iter().filter(|placed| new.contains(&placed.task.id.0));
+        outcomes.extend(new.map(|placed| (placed.task.id.0, Ok(submitted(&placed.task)))));
+        Ok(Done { outcomes, taken: Given::Taken(Box::new(took)) })
     }
-}
-
-fn new(rows: &[crate::value::Row], ids: &[Uuid]) -> Result<HashSet<Uuid>> {
-    rows.iter().map(|row| task_of(row, ids)).collect()
 }
 
 async fn outcomes(
     store: &Store,
-    tasks: &[NewTask],
-    new: &HashSet<Uuid>,
+    tasks: &[Placed],
+    mut known: HashMap<Uuid, Outcome<Submitted>>,
 ) -> Vec<Outcome<Submitted>> {
-    let old: Vec<NewTask> = tasks.iter().filter(|t| !new.contains(&t.id.0)).cloned().collect();
+    let tasks = tasks.iter().map(|placed| &placed.task);
+    let old: Vec<NewTask> =
+        tasks.clone().filter(|t| !known.contains_key(&t.id.0)).cloned().collect();
     let mut old = match old.is_empty() {
         true => Vec::new().into_iter(),
         false => look_up(store.clone(), old).await.into_iter(),
     };
-    let outcome = |task: &NewTask| match new.contains(&task.id.0) {
-        true => Some(Ok(submitted(task))),
-        false => old.next(),
-    };
-    tasks.iter().filter_map(outcome).collect()
+    tasks.filter_map(|task| known.remove(&task.id.0).or_else(|| old.next())).collect()
 }

@@ -4,12 +4,13 @@ use super::Tasks;
 use super::cold::{self, Ask};
 use super::hold::sorted;
 use super::hot::{Hot, task_of};
+use super::lane::Lanes;
 use crate::error::{Error, Result};
 use crate::group::{Bounds, Group, Outcome};
 use crate::statement;
 use crate::store::{Lane, Store};
 use crate::tx::{Call, Tx};
-use crate::value::Value;
+use crate::value::{Row, Value};
 use std::collections::HashSet;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -109,15 +110,29 @@ impl Tasks {
     }
 }
 
-pub(super) fn complete_group(store: Store, bounds: Bounds) -> Group<Complete, State> {
+pub(super) fn complete_group(
+    store: Store,
+    lanes: Arc<Lanes>,
+    bounds: Bounds,
+) -> Group<Complete, State> {
     let weigh = |item: &Complete| 128 + item.result.as_ref().map_or(0, String::len);
     Group::new("complete", bounds, weigh, move |items| {
-        let store = store.clone();
-        async move { COMPLETES.run(&store, Arc::new(items)).await }
+        let (store, lanes) = (store.clone(), Arc::clone(&lanes));
+        async move {
+            let outcomes = COMPLETES.run(&store, Arc::new(items)).await;
+            lanes.freed(outcomes.iter().flatten().map(|completed| completed.lane));
+            outcomes.into_iter().map(|outcome| outcome.map(|done| done.state)).collect()
+        }
     })
 }
 
-const COMPLETES: Hot<Complete, State> = Hot {
+/// Where a completed task stands, and in which lane it stood, if the database said so.
+struct Completed {
+    state: State,
+    lane: Option<i64>,
+}
+
+const COMPLETES: Hot<Complete, Completed> = Hot {
     name: "complete",
     lane: Lane::Write,
     id: |item| item.task.0,
@@ -138,7 +153,11 @@ const COMPLETES: Hot<Complete, State> = Hot {
             .collect();
         let call = Call::each(&COMPLETE, vec![tx.fixed_now().into()], rows);
         let completed = tx.run_and_commit(vec![call])?;
-        completed[0].iter().map(|row| Ok((task_of(row, &ids)?, State::Completed))).collect()
+        let done = |row: &Row| {
+            let lane = row.maybe(1, Row::int)?;
+            Ok((task_of(row, &ids)?, Completed { state: State::Completed, lane }))
+        };
+        completed[0].iter().map(done).collect()
     },
     missed: |store, items| {
         Box::pin(async move {
@@ -149,7 +168,9 @@ const COMPLETES: Hot<Complete, State> = Hot {
                 reason: i.reason,
                 change: i.change,
             });
-            cold::ask(&store, None, Lane::Write, "complete_again", asks.collect()).await
+            let outcomes = cold::ask(&store, None, Lane::Write, "complete_again", asks.collect());
+            let done = |state| Completed { state, lane: None };
+            outcomes.await.into_iter().map(|outcome| outcome.map(done)).collect()
         })
     },
 };

@@ -3,21 +3,27 @@
 //!
 //! Invariant: what the worker gets is what `decide` makes of the new task and the claim, at the
 //! time that the database gave; so it is what a read would show.
-//! Absent: limits. A task that they bind goes the way of all batches, see [`super::eager`].
+//! Absent: a backlog, limits that are reached, rates. A task that meets them goes the way of all
+//! batches, see [`super::eager`].
 
-use super::claim::{self, Assignment, Claim};
-use super::floor::Lane;
+use super::claim::{Assignment, Claim};
 use super::hot::task_of;
+use super::lane::Lanes;
+use super::room::{Lock, Room};
 use super::row::Task;
-use super::submit::{insert, item};
+use super::submit::{Placed, insert, item};
+use super::take::take_after;
 use crate::error::{Error, Result};
 use crate::statement;
 use crate::statement::Dialect;
 use crate::tx::{Call, Tx};
+use crate::value::Value;
+use std::sync::Arc;
 use uuid::Uuid;
 use windlass_domain::command::Command;
 use windlass_domain::decide::{Decision, decide};
 use windlass_domain::id::LeaseId;
+use windlass_domain::limit::Bound;
 use windlass_domain::snapshot::Snapshot;
 use windlass_domain::state::State;
 use windlass_domain::task::NewTask;
@@ -36,19 +42,44 @@ pub(super) enum Handed {
     Known,
 }
 
-/// Submits `task` and hands it over to `claim`, whose lane is scanned from `floor` on.
+/// More lanes than this with something in them are a backlog, and no idle service.
+const MOST_LANES: usize = 8;
+
+/// Submits a task and hands it over to `claim`, if limits permit that and nothing waits before it.
+/// `None`: too much waits; nothing is written.
 pub(super) fn hand_over(
     tx: &mut dyn Tx,
-    task: &NewTask,
+    lanes: &Arc<Lanes>,
+    placed: &Placed,
     claim: &Claim,
-    lane: &Lane,
-    floor: i64,
-) -> Result<Handed> {
+) -> Result<Option<Handed>> {
+    let task = &placed.task;
+    let mut before = lanes.waiting(&task.queue, task.profile);
+    if before.len() > MOST_LANES {
+        return Ok(None);
+    }
+    let is_bound = |bound: &Bound| bound.max_active.is_some() || bound.rate.is_some();
+    let mut room = Room::default();
+    let fits = match placed.bounds.iter().any(is_bound) {
+        true => {
+            room.hold(tx, Lock::Active, [&placed.bounds[..]])?;
+            room.admit(&placed.bounds)
+        }
+        false => true,
+    };
+    if !fits || placed.bounds.iter().any(|bound| bound.rate.is_some()) {
+        return Ok(None);
+    }
     // Fresh on every try: one that may have been given out must not be given out again.
     let ids = Ids { lease: Uuid::new_v4(), change: Uuid::now_v7() };
     match tx.dialect() {
-        Dialect::Postgres => hand_over_postgres(tx, task, claim, floor, &ids),
-        Dialect::Sqlite => hand_over_sqlite(tx, task, claim, lane, &ids),
+        Dialect::Postgres => {
+            if !before.iter().any(|(lane, _)| *lane == placed.lane) {
+                before.push((placed.lane, i64::MIN));
+            }
+            hand_over_postgres(tx, placed, claim, &before, &ids).map(Some)
+        }
+        Dialect::Sqlite => hand_over_sqlite(tx, lanes, placed, claim, &before, &ids).map(Some),
     }
 }
 
@@ -59,15 +90,15 @@ struct Ids {
 
 fn hand_over_postgres(
     tx: &mut dyn Tx,
-    task: &NewTask,
+    placed: &Placed,
     claim: &Claim,
-    floor: i64,
+    before: &[(i64, i64)],
     ids: &Ids,
 ) -> Result<Handed> {
+    let task = &placed.task;
     let mut values = vec![tx.fixed_now().into()];
-    values.extend(item(task));
+    values.extend(item(task, placed.lane));
     values.extend([
-        floor.into(),
         claim.session.as_str().into(),
         claim.claim.0.into(),
         claim.lease_ms.into(),
@@ -75,7 +106,8 @@ fn hand_over_postgres(
         ids.lease.into(),
         ids.change.into(),
     ]);
-    let rows = tx.run_and_commit(vec![Call::one(&HAND_OVER, values)])?;
+    let before = before.iter().map(|&(lane, key)| vec![lane.into(), key.into()]).collect();
+    let rows = tx.run_and_commit(vec![Call::each(&HAND_OVER, values, before)])?;
     let Some(row) = rows.first().and_then(|rows| rows.first()) else { return Ok(Handed::Known) };
     if row.named::<State>(0)? == State::Pending {
         return Ok(Handed::New(Vec::new()));
@@ -86,12 +118,14 @@ fn hand_over_postgres(
 /// Two statements: here they cost little, and a trigger begins the task's state.
 fn hand_over_sqlite(
     tx: &mut dyn Tx,
-    task: &NewTask,
+    lanes: &Arc<Lanes>,
+    placed: &Placed,
     claim: &Claim,
-    lane: &Lane,
+    before: &[(i64, i64)],
     ids: &Ids,
 ) -> Result<Handed> {
-    let (inserted, names) = insert(tx, &[task]);
+    let task = &placed.task;
+    let (inserted, names) = insert(tx, &[placed]);
     let rows = tx.run(inserted)?;
     if rows.first().map(|row| task_of(row, &names)).transpose()?.is_none() {
         return Ok(Handed::Known);
@@ -99,22 +133,29 @@ fn hand_over_sqlite(
     let shared = vec![
         tx.fixed_now().into(),
         task.id.0.into(),
-        lane.0.as_str().into(),
-        lane.1.as_str().into(),
         claim.session.as_str().into(),
         claim.claim.0.into(),
         claim.lease_ms.into(),
         claim.start.into(),
+        Value::Json(json_list(before, placed.lane)),
     ];
     let item = vec![vec![ids.lease.into(), ids.change.into()]];
     let taken = tx.run(Call::each(&HAND_OVER, shared, item))?;
     if taken.is_empty() {
         // An older one waits: it goes first.
-        let lanes = std::slice::from_ref(lane);
-        return Ok(Handed::New(claim::take_sqlite(tx, claim, claim.max, lanes, false)?.0));
+        let took = take_after(tx, lanes, std::slice::from_ref(claim), Vec::new())?;
+        let taken = took.settle().0.into_iter().next();
+        return Ok(Handed::New(taken.map(|taken| taken.assignments).unwrap_or_default()));
     }
     let now = tx.now()?;
     Ok(Handed::New(vec![assignment(task, claim, ids, now)?]))
+}
+
+/// The lanes to look at, as SQLite takes them.
+fn json_list(before: &[(i64, i64)], lane: i64) -> String {
+    let lanes: Vec<String> =
+        before.iter().map(|(lane, _)| *lane).chain([lane]).map(|lane| lane.to_string()).collect();
+    format!("[{}]", lanes.join(","))
 }
 
 fn assignment(task: &NewTask, claim: &Claim, ids: &Ids, now: Timestamp) -> Result<Assignment> {

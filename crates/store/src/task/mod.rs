@@ -9,20 +9,22 @@ mod cold;
 mod count;
 mod eager;
 mod finish;
-mod floor;
 mod hand_over;
 mod hold;
 mod hot;
+mod lane;
 mod list;
 mod park;
 mod replay;
 mod resolve;
 mod retention;
+mod room;
 mod row;
 mod show;
 mod step;
 mod submit;
 mod sweep;
+mod take;
 
 pub use claim::{Assignment, Claim, STEPS_BYTES, STEPS_LIMIT};
 pub use cold::Ask;
@@ -47,8 +49,9 @@ pub use sweep::SweepReport;
 use crate::group::{Bounds, Group};
 use crate::statement::{Dialect, Statement};
 use crate::store::Store;
-use floor::ClaimFloor;
+use lane::Lanes;
 use std::sync::{Arc, OnceLock, Weak};
+use windlass_domain::limit::Limits;
 use windlass_domain::state::State;
 use windlass_domain::task::NewTask;
 
@@ -57,6 +60,9 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
     let fixed = [
         submit::STATEMENTS,
         claim::STATEMENTS,
+        take::STATEMENTS,
+        lane::STATEMENTS,
+        room::STATEMENTS,
         hand_over::STATEMENTS,
         hold::STATEMENTS,
         finish::STATEMENTS,
@@ -75,9 +81,10 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
 #[derive(Clone)]
 pub struct Tasks {
     store: Store,
-    floor: Arc<ClaimFloor>,
+    lanes: Arc<Lanes>,
     idle: Arc<OnceLock<Weak<dyn Idle>>>,
     submits: Arc<Group<NewTask, Submitted>>,
+    claims: Arc<Group<Claim, Vec<Assignment>>>,
     starts: Arc<Group<Start, State>>,
     beats: Arc<Group<Beat, Beaten>>,
     completes: Arc<Group<finish::Complete, State>>,
@@ -86,22 +93,24 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// The tasks of one database. One per node: it holds the node's claim floor and its groups.
+    /// The tasks of one database. One per node: it holds what the node knows of lanes, and its
+    /// groups.
     pub fn new(store: Store) -> Tasks {
         // SQLite has one writer: a second batch would only wait for it.
         let leaders = if store.dialect() == Dialect::Sqlite { 1 } else { 2 };
         let bounds = Bounds { leaders, ..Bounds::default() };
-        let floor = Arc::new(ClaimFloor::default());
+        let lanes = Arc::new(Lanes::new());
         let idle = Arc::new(OnceLock::new());
-        let submits = submit::group(store.clone(), Arc::clone(&floor), bounds, Arc::clone(&idle));
+        let submits = submit::group(store.clone(), Arc::clone(&lanes), bounds, Arc::clone(&idle));
         Tasks {
             submits: Arc::new(submits),
+            claims: Arc::new(claim::group(store.clone(), Arc::clone(&lanes), bounds)),
             starts: Arc::new(hold::start_group(store.clone(), bounds)),
             beats: Arc::new(hold::beat_group(store.clone(), bounds)),
-            completes: Arc::new(finish::complete_group(store.clone(), bounds)),
-            asks: Arc::new(cold::group(store.clone(), Arc::clone(&floor), bounds)),
+            completes: Arc::new(finish::complete_group(store.clone(), Arc::clone(&lanes), bounds)),
+            asks: Arc::new(cold::group(store.clone(), Arc::clone(&lanes), bounds)),
             records: Arc::new(step::record_group(store.clone(), bounds)),
-            floor,
+            lanes,
             idle,
             store,
         }
@@ -110,13 +119,19 @@ impl Tasks {
     /// Lets submits hand their tasks over to those who wait; see [`Idle`]. Said once, by the
     /// engine.
     pub fn dispatch_to(&self, idle: &Arc<dyn Idle>) {
+        self.lanes.tell(Arc::downgrade(idle));
         let _ = self.idle.set(Arc::downgrade(idle));
     }
 
-    /// How often a claim looks below the claim floor; tests choose it.
+    /// The limits from now on, on this node; without any, nothing is counted or locked.
+    pub fn bind(&self, limits: Option<Limits>) {
+        self.lanes.bind(limits.map(Arc::new));
+    }
+
+    /// How often claims look at all lanes, whatever they know; tests choose it.
     #[doc(hidden)]
     pub fn with_full_scan(self, interval: std::time::Duration) -> Tasks {
-        self.floor.scan_every(interval);
+        self.lanes.scan_every(interval);
         self
     }
 

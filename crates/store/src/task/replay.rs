@@ -7,7 +7,7 @@
 //! Absent: asking a person. Whoever gets [`Replayed::NeedsApproval`] does (`approval/replay.rs`).
 
 use super::show::show_row;
-use super::submit::{insert, look_up_in};
+use super::submit::{Placed, insert, look_up_in};
 use super::{Tasks, cold};
 use crate::error::Result;
 use crate::group::Outcome;
@@ -103,7 +103,7 @@ impl Tasks {
         let body = move |tx: &mut dyn Tx| create(tx, &replay, consent);
         let replayed = self.store.write("replay", body).await?;
         if let Ok((_, Some(new))) = &replayed {
-            self.floor.lower(std::slice::from_ref(new));
+            self.stand_new(new).await;
         }
         replayed.map(|(replayed, _)| replayed)
     }
@@ -139,7 +139,7 @@ pub(crate) fn create(
             return Ok(Ok((Replayed::NeedsApproval(planned), None)));
         }
     }
-    let (call, _) = insert(tx, &[&new]);
+    let (call, _) = insert(tx, &[&Placed::somewhere(new.clone())]);
     tx.run(call)?;
     copy_steps(tx, replay, &steps, &planned)?;
     if planned.checkpoint {

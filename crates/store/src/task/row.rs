@@ -142,7 +142,7 @@ impl<'a> Cells<'a> {
 }
 
 /// How many columns `snapshot` reads.
-pub(super) const SNAPSHOT_LENGTH: usize = 28;
+pub(super) const SNAPSHOT_LENGTH: usize = 29;
 
 /// Reads `SNAPSHOT_COLUMNS`; the change that made the row comes with it.
 pub(super) fn snapshot(row: &Row) -> Result<(Snapshot, ChangeId)> {
@@ -175,6 +175,7 @@ pub(super) fn snapshot(row: &Row) -> Result<(Snapshot, ChangeId)> {
         started_at: c.maybe_time()?,
         entered_at: c.take(Row::time)?,
         updated_at: c.take(Row::time)?,
+        lane: c.take(Row::int)?,
     };
     let change_id = ChangeId(c.take(Row::uuid)?);
     Ok((snapshot, change_id))

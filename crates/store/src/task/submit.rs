@@ -2,20 +2,23 @@
 
 use super::Tasks;
 use super::eager::{self, Idle};
-use super::floor::ClaimFloor;
 use super::hot::{Hot, task_of};
+use super::lane::Lanes;
+use super::room::{Lock, Room};
 use super::row::typed;
 use crate::error::{Error, Rejection, Result};
 use crate::group::{Bounds, Group, Outcome};
 use crate::statement;
+use crate::statement::Dialect;
 use crate::store::{Lane, Store};
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::{Arc, OnceLock, Weak};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use uuid::Uuid;
 use windlass_domain::id::TaskId;
 use windlass_domain::json;
+use windlass_domain::limit::Bound;
 use windlass_domain::profile::Kind;
 use windlass_domain::refusal::Refusal;
 use windlass_domain::state::State;
@@ -51,40 +54,41 @@ impl Tasks {
         &self,
         tasks: Vec<NewTask>,
     ) -> std::result::Result<Vec<Submitted>, (usize, Rejection)> {
-        let tasks = Arc::new(tasks);
-        let body = Arc::clone(&tasks);
+        let lanes = self.lanes.of(&self.store, &tasks).await.map_err(|e| (0, e.into()))?;
+        let placed: Arc<Vec<Placed>> = Arc::new(place(&self.lanes, tasks, &lanes));
+        let body = Arc::clone(&placed);
+        let blamed = Arc::new(Mutex::new(None));
+        let blame = Arc::clone(&blamed);
         let written = self
             .store
             .write("submit_atomic", move |tx| {
-                let (outcomes, blame) = submit_all(tx, &body)?;
-                // Leaving with an error is what rolls the others back.
-                match blame {
-                    Some((index, refusal)) => Err(Blame::encode(index, refusal)),
-                    None => Ok(outcomes),
-                }
+                submit_all(tx, &body)?.map_err(|who| {
+                    // Leaving with an error is what rolls the others back.
+                    *blame.lock().unwrap_or_else(PoisonError::into_inner) = Some(who);
+                    Error::Busy(TRIED.into())
+                })
             })
             .await;
-        match written {
-            Ok(outcomes) => {
-                self.floor.lower(&tasks);
+        let blamed = blamed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (written, blamed) {
+            (Ok(outcomes), _) => {
+                self.lanes.note(placed.iter().map(|p| (&p.task, p.lane)));
                 Ok(outcomes)
             }
-            Err(error) => Err(self.blame(&tasks, error).await),
+            (Err(Error::Busy(_)), Some((index, refusal))) => Err((index, refusal.into())),
+            (Err(error), _) => Err(self.blame(&placed, error).await),
         }
     }
 
     /// Which item is to blame for an error of an atomic submit.
-    async fn blame(&self, tasks: &[NewTask], error: Error) -> (usize, Rejection) {
-        if let Some((index, what)) = Blame::decode(&error) {
-            return (index, Refusal::IdempotencyKeyReused { what }.into());
-        }
+    async fn blame(&self, tasks: &[Placed], error: Error) -> (usize, Rejection) {
         if error.is_about_data() {
             for (index, task) in tasks.iter().enumerate() {
                 let alone = task.clone();
                 let tried = self
                     .store
                     .write("submit_atomic", move |tx| {
-                        submit_all(tx, std::slice::from_ref(&alone))?;
+                        let _ = submit_all(tx, std::slice::from_ref(&alone))?;
                         Err::<(), _>(Error::Busy(TRIED.into()))
                     })
                     .await;
@@ -96,68 +100,144 @@ impl Tasks {
         }
         (0, error.into())
     }
+
+    /// A task that another repository has written stands in line; said after the commit. Where its
+    /// lane cannot be told, the next scan finds it.
+    pub(crate) async fn stand_new(&self, task: &NewTask) {
+        if let Ok(lanes) = self.lanes.of(&self.store, std::slice::from_ref(task)).await {
+            self.lanes.note(lanes.into_iter().map(|lane| (task, lane)));
+        }
+    }
 }
 
 const TRIED: &str = "tried and rolled back";
 
-/// Carries the index of a refused item out of a transaction that must roll back.
-struct Blame;
-
-impl Blame {
-    fn encode(index: usize, what: &'static str) -> Error {
-        Error::Foreign(format!("{index} {what}"))
-    }
-
-    fn decode(error: &Error) -> Option<(usize, &'static str)> {
-        let Error::Foreign(text) = error else { return None };
-        let (index, what) = text.split_once(' ')?;
-        let what = [BY_ID, BY_KEY].into_iter().find(|known| *known == what)?;
-        Some((index.parse().ok()?, what))
-    }
-}
-
 const BY_ID: &str = "the id";
 const BY_KEY: &str = "the idempotency key";
 
+/// A task on its way into its lane.
+#[derive(Clone)]
+pub(super) struct Placed {
+    pub(super) task: NewTask,
+    pub(super) lane: i64,
+    pub(super) bounds: Arc<[Bound]>,
+}
+
+impl Placed {
+    /// In the lane that the database finds for it, past all limits: somebody in charge wants it.
+    pub(super) fn somewhere(task: NewTask) -> Placed {
+        Placed { task, lane: 0, bounds: Arc::new([]) }
+    }
+}
+
+fn place(lanes: &Lanes, tasks: Vec<NewTask>, ids: &[i64]) -> Vec<Placed> {
+    let one = |(task, &lane)| Placed { task, lane, bounds: lanes.bounds(lane) };
+    tasks.into_iter().zip(ids).map(one).collect()
+}
+
 pub(super) fn group(
     store: Store,
-    floor: Arc<ClaimFloor>,
+    lanes: Arc<Lanes>,
     bounds: Bounds,
     idle: Arc<OnceLock<Weak<dyn Idle>>>,
 ) -> Group<NewTask, Submitted> {
     let weigh = |task: &NewTask| task.payload.len() + 512;
     Group::new("submit", bounds, weigh, move |tasks: Vec<NewTask>| {
-        let (store, floor, idle) = (store.clone(), Arc::clone(&floor), Arc::clone(&idle));
+        let (store, lanes, idle) = (store.clone(), Arc::clone(&lanes), Arc::clone(&idle));
         async move {
-            let tasks = Arc::new(tasks);
+            let ids = match lanes.of(&store, &tasks).await {
+                Ok(ids) => ids,
+                Err(error) => return tasks.iter().map(|_| Err(error.clone().into())).collect(),
+            };
+            let placed = Arc::new(place(&lanes, tasks, &ids));
             let eager = match idle.get().and_then(Weak::upgrade) {
-                Some(idle) => eager::submit(&store, &floor, &tasks, &idle).await,
+                Some(idle) => eager::submit(&store, &lanes, &placed, &idle).await,
                 None => None,
             };
             let outcomes = match eager {
                 Some(outcomes) => outcomes,
-                None => SUBMITS.run(&store, Arc::clone(&tasks)).await,
+                None => write(&store, &lanes, &placed).await,
             };
-            floor.lower(&tasks);
+            lanes.note(placed.iter().map(|p| (&p.task, p.lane)));
             outcomes
         }
     })
 }
 
-const SUBMITS: Hot<NewTask, Submitted> = Hot {
+/// Writes the tasks. Where that fails on data, a lane that this node remembers may be gone with the
+/// database that it was in: the lanes are looked up anew, once.
+async fn write(store: &Store, lanes: &Lanes, placed: &Arc<Vec<Placed>>) -> Vec<Outcome<Submitted>> {
+    let flat = |outcomes: Vec<Outcome<Outcome<Submitted>>>| -> Vec<Outcome<Submitted>> {
+        outcomes.into_iter().map(|outcome| outcome.and_then(|inner| inner)).collect()
+    };
+    let outcomes = flat(SUBMITS.run(store, Arc::clone(placed)).await);
+    let failed = |outcome: &Outcome<Submitted>| match outcome {
+        Err(Rejection::Failed(error)) => error.is_about_data(),
+        _ => false,
+    };
+    if !outcomes.iter().any(failed) || store.dialect() == Dialect::Sqlite {
+        return outcomes;
+    }
+    let tasks: Vec<NewTask> = placed.iter().map(|placed| placed.task.clone()).collect();
+    lanes.forget();
+    let ids = match lanes.of(store, &tasks).await {
+        Ok(ids) => ids,
+        Err(error) => return tasks.iter().map(|_| Err(error.clone().into())).collect(),
+    };
+    flat(SUBMITS.run(store, Arc::new(place(lanes, tasks, &ids))).await)
+}
+
+const SUBMITS: Hot<Placed, Outcome<Submitted>> = Hot {
     name: "submit",
     lane: Lane::Write,
-    id: |task| task.id.0,
+    id: |placed| placed.task.id.0,
     run: |tx, tasks| {
-        let (call, ids) = insert(tx, tasks);
+        let (accepted, mut outcomes) = admit(tx, tasks)?;
+        if accepted.is_empty() {
+            return Ok(outcomes);
+        }
+        let (call, ids) = insert(tx, &accepted);
         let rows = tx.run_and_commit(vec![call])?;
         let new = rows[0].iter().map(|row| task_of(row, &ids));
         let new = new.collect::<Result<HashSet<Uuid>>>()?;
-        let written = tasks.iter().filter(|task| new.contains(&task.id.0));
-        Ok(written.map(|task| (task.id.0, submitted(task))).collect())
+        let written = accepted.iter().filter(|placed| new.contains(&placed.task.id.0));
+        outcomes.extend(written.map(|placed| (placed.task.id.0, Ok(submitted(&placed.task)))));
+        Ok(outcomes)
     },
-    missed: |store, tasks| Box::pin(look_up(store, tasks)),
+    missed: |store, tasks| {
+        let tasks = tasks.into_iter().map(|placed| placed.task).collect();
+        Box::pin(async move { look_up(store, tasks).await.into_iter().map(Ok).collect() })
+    },
 };
+
+type Refused = HashMap<Uuid, Outcome<Submitted>>;
+
+/// Which tasks the pending limits let in, in order, and what the others are told. A task that is
+/// there already is never refused: it was let in before.
+pub(super) fn admit<'t>(
+    tx: &mut dyn Tx,
+    tasks: &[&'t Placed],
+) -> Result<(Vec<&'t Placed>, Refused)> {
+    let is_limited = |placed: &&Placed| placed.bounds.iter().any(|b| b.max_pending.is_some());
+    let mut refused = HashMap::new();
+    if !tasks.iter().any(is_limited) {
+        return Ok((tasks.to_vec(), refused));
+    }
+    let mut room = Room::default();
+    room.hold(tx, Lock::Pending, tasks.iter().map(|placed| &placed.bounds[..]))?;
+    let mut accepted = Vec::with_capacity(tasks.len());
+    for &placed in tasks {
+        match room.accept(&placed.bounds) {
+            Ok(()) => accepted.push(placed),
+            Err(full) => {
+                let known = look_up_in(tx, &placed.task)?;
+                let outcome = known.unwrap_or_else(|| Err(Refusal::from(full).into()));
+                refused.insert(placed.task.id.0, outcome);
+            }
+        }
+    }
+    Ok((accepted, refused))
+}
 
 pub(super) fn submitted(task: &NewTask) -> Submitted {
     Submitted { id: task.id, status: State::Pending, duplicate: false, payload_differs: false }
@@ -165,15 +245,15 @@ pub(super) fn submitted(task: &NewTask) -> Submitted {
 
 /// The statement for these tasks, in one order for all callers, so that two batches that carry
 /// the same keys cannot wait for each other.
-pub(super) fn insert<'a>(tx: &dyn Tx, tasks: &[&NewTask]) -> (Call<'a>, Vec<Uuid>) {
+pub(super) fn insert<'a>(tx: &dyn Tx, tasks: &[&Placed]) -> (Call<'a>, Vec<Uuid>) {
     let mut ordered = tasks.to_vec();
-    ordered.sort_by_key(|t| (&t.idempotency_scope, &t.idempotency_key, t.id));
-    let ids = ordered.iter().map(|task| task.id.0).collect();
-    let items = ordered.into_iter().map(item).collect();
+    ordered.sort_by_key(|p| (&p.task.idempotency_scope, &p.task.idempotency_key, p.task.id));
+    let ids = ordered.iter().map(|placed| placed.task.id.0).collect();
+    let items = ordered.into_iter().map(|placed| item(&placed.task, placed.lane)).collect();
     (Call::each(&SUBMIT, vec![tx.fixed_now().into()], items), ids)
 }
 
-pub(super) fn item(task: &NewTask) -> Vec<Value> {
+pub(super) fn item(task: &NewTask, lane: i64) -> Vec<Value> {
     let (run_at, delay_ms) = split(Some(task.run_at));
     let (deadline_at, deadline_ms) = split(task.deadline);
     vec![
@@ -208,6 +288,7 @@ pub(super) fn item(task: &NewTask) -> Vec<Value> {
         delay_ms,
         deadline_at,
         deadline_ms,
+        lane.into(),
     ]
 }
 
@@ -302,30 +383,30 @@ fn is_same_request(row: &Row, task: &NewTask) -> Result<bool> {
     Ok(same)
 }
 
-type Written = (Vec<Submitted>, Option<(usize, &'static str)>);
+type Written = std::result::Result<Vec<Submitted>, (usize, Refusal)>;
 
-fn submit_all(tx: &mut dyn Tx, tasks: &[NewTask]) -> Result<Written> {
-    let all: Vec<&NewTask> = tasks.iter().collect();
-    let (call, ids) = insert(tx, &all);
-    let rows = tx.run(call)?;
+fn submit_all(tx: &mut dyn Tx, tasks: &[Placed]) -> Result<Written> {
+    let all: Vec<&Placed> = tasks.iter().collect();
+    let (accepted, mut refused) = admit(tx, &all)?;
+    let (call, ids) = insert(tx, &accepted);
+    let rows = if accepted.is_empty() { Vec::new() } else { tx.run(call)? };
     let mut new = rows.iter().map(|row| task_of(row, &ids)).collect::<Result<BTreeSet<Uuid>>>()?;
     let mut outcomes = Vec::with_capacity(tasks.len());
-    for (index, task) in tasks.iter().enumerate() {
+    for (index, placed) in tasks.iter().enumerate() {
+        let task = &placed.task;
         if new.remove(&task.id.0) {
             outcomes.push(submitted(task));
             continue;
         }
-        match existing(tx, task)? {
+        let outcome = match refused.remove(&task.id.0) {
+            Some(outcome) => outcome,
+            None => existing(tx, task)?,
+        };
+        match outcome {
             Ok(outcome) => outcomes.push(outcome),
-            Err(Rejection::Refused(Refusal::IdempotencyKeyReused { what })) => {
-                return Ok((outcomes, Some((index, what))));
-            }
-            Err(Rejection::Refused(refusal)) => {
-                let detail = refusal.to_string();
-                return Err(Error::Internal { operation: "submit_atomic".into(), detail });
-            }
+            Err(Rejection::Refused(refusal)) => return Ok(Err((index, refusal))),
             Err(Rejection::Failed(error)) => return Err(error),
         }
     }
-    Ok((outcomes, None))
+    Ok(Ok(outcomes))
 }

@@ -77,7 +77,7 @@ impl Tasks {
                 carry_out(tx, &rows, &command, "lose_session", change_seed)
             })
             .await?;
-        Ok(self.lower_floor(swept))
+        Ok(self.stand_again(swept))
     }
 
     /// Asks for the end of a task. Cancelling a cancelled task is no error.
@@ -115,13 +115,11 @@ impl Tasks {
                 carry_out(tx, &rows, &command, name, change_seed)
             })
             .await?;
-        Ok(self.lower_floor(swept))
+        Ok(self.stand_again(swept))
     }
 
-    fn lower_floor(&self, swept: Swept) -> SweepReport {
-        for (queue, profile, order_key) in swept.queued {
-            self.floor.lower_to(&queue, profile, order_key);
-        }
+    fn stand_again(&self, swept: Swept) -> SweepReport {
+        self.stand_in_line(swept.queued);
         swept.report
     }
 }

@@ -309,7 +309,11 @@ async fn killed() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         pooled.bouncer.run();
     }
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    let all_are_back = || pooled.nodes.iter().all(|node| node.postgres.stats().reconnects > 0);
+    let until = Instant::now() + Duration::from_secs(20);
+    while !all_are_back() && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     stop.store(true, Ordering::Relaxed);
     let mut kept = HashSet::new();
     while let Some(some) = callers.join_next().await {

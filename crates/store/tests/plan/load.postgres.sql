@@ -53,10 +53,13 @@ SELECT id, profile, 'work', 'q' || n % 10, '{"n": 1}',
     created_at
 FROM work;
 
-INSERT INTO task_state (id, profile, queue, status, from_status, event, change_id, actor, ready,
-    order_key, run_at, deadline_at, attempt, max_retries, lease_id, lease_expires_at, claim_id,
+INSERT INTO lane (id, queue, profile, venture, portfolio, stage, agent) OVERRIDING SYSTEM VALUE
+SELECT 1000 + n, 'q' || n, 'job', '', '', '', '' FROM generate_series(0, 9) AS n;
+INSERT INTO task_state (id, profile, queue, lane, status, from_status, event, change_id, actor,
+    ready, order_key, run_at, deadline_at, attempt, max_retries, lease_id, lease_expires_at,
+    claim_id,
     claimed_by, result, error, created_at, entered_at, updated_at)
-SELECT id, profile, 'q' || n % 10, status,
+SELECT id, profile, 'q' || n % 10, 1000 + n % 10, status,
     CASE status WHEN 'pending' THEN NULL WHEN 'running' THEN 'pending' ELSE 'running'
         END::task_status,
     CASE status WHEN 'completed' THEN 'complete' WHEN 'pending' THEN 'submit'

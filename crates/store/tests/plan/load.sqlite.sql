@@ -23,8 +23,12 @@ SELECT printf('00000000-0000-7000-8000-%012x', n),
     1767225600000 + n * 10
 FROM number;
 
-INSERT INTO task_state (id, profile, queue, status, from_status, event, change_id, actor, ready,
-    order_key, run_at, deadline_at, attempt, max_retries, lease_id, lease_expires_at, claim_id,
+INSERT INTO lane (id, queue, profile, venture, portfolio, stage, agent)
+WITH RECURSIVE ten (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM ten WHERE n < 9)
+SELECT 1000 + n, 'q' || n, 'job', '', '', '', '' FROM ten;
+INSERT INTO task_state (id, profile, queue, lane, status, from_status, event, change_id, actor,
+    ready, order_key, run_at, deadline_at, attempt, max_retries, lease_id, lease_expires_at,
+    claim_id,
     claimed_by, result, error, created_at, entered_at, updated_at)
 WITH numbered (id, n) AS (
     SELECT id, row_number() OVER (ORDER BY created_at, id) FROM task_spec
@@ -36,7 +40,7 @@ WITH numbered (id, n) AS (
         WHEN n <= 1017000 THEN 'running' WHEN n <= 1017500 THEN 'waiting'
         WHEN n <= 1018000 THEN 'retry' ELSE 'waiting' END
     FROM numbered)
-SELECT s.id, s.profile, s.queue, k.status,
+SELECT s.id, s.profile, s.queue, 1000 + n % 10, k.status,
     CASE k.status WHEN 'pending' THEN NULL WHEN 'running' THEN 'pending' ELSE 'running' END,
     CASE k.status WHEN 'pending' THEN 'submit' WHEN 'running' THEN 'claim' WHEN 'waiting'
         THEN 'wait' WHEN 'cancelled' THEN 'cancel' WHEN 'stuck' THEN 'lose_lease'

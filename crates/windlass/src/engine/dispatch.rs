@@ -313,6 +313,10 @@ impl Idle for Dispatcher {
         Some(Claim { queues: vec![queue.to_owned()], profiles: vec![profile], max, ..claim })
     }
 
+    fn room(&self, queue: &str) {
+        self.lock().wake(queue, CHAIN);
+    }
+
     fn deliver(&self, claim: &Claim, assignments: Vec<Assignment>) {
         let mut state = self.lock();
         let Some(woken) = state.offered.remove(&claim.claim) else { return };

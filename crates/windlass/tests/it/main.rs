@@ -2,10 +2,10 @@
 
 mod approval;
 // The store's own test clusters: one way to get a PostgreSQL server in tests.
-#[allow(dead_code)]
+#[allow(dead_code)] // The store's tests use the rest.
 #[path = "../../../store/tests/it/bouncer.rs"]
 mod bouncer;
-#[allow(dead_code)]
+#[allow(dead_code)] // The store's tests use the rest.
 #[path = "../../../store/tests/it/cluster.rs"]
 mod cluster;
 mod dispatch;

@@ -160,11 +160,10 @@ async fn the_close_of_an_older_stream_changes_nothing(dialect: Dialect) {
     let older = engine.open_stream(session).await.unwrap();
     let mut newer = engine.open_stream(session).await.unwrap();
     drop(older);
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    assert!(engine.open_session(session).await.unwrap().node.is_some());
     let id = submit(&engine, "q", |_| {}).await;
     let got = tokio::time::timeout(PATIENCE, newer.next()).await.unwrap();
     assert_eq!(assigned(got).task.id, id);
+    assert!(engine.open_session(session).await.unwrap().node.is_some());
 }
 
 async fn a_stream_shows_again_what_its_session_holds(dialect: Dialect) {

@@ -14,10 +14,15 @@ conformance!(
 
 async fn running_handlers_may_finish(dialect: Dialect) {
     let World { engine, place } = World::new(dialect).await;
+    let ending = engine.clone();
     let _worker = engine
-        .work(WorkerOptions::queue("w", "q", 1), |_| async {
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            Ok(serde_json::json!("done"))
+        .work(WorkerOptions::queue("w", "q", 1), move |_| {
+            let ending = ending.clone();
+            async move {
+                // It is still at work when the end begins.
+                ending.draining().await;
+                Ok(serde_json::json!("done"))
+            }
         })
         .await
         .unwrap();

@@ -17,6 +17,7 @@ mod document;
 mod event;
 mod list;
 mod node;
+mod page;
 mod poison;
 mod remote;
 mod replay;

@@ -1,5 +1,6 @@
 //! docs/steps.md says what happens: its worker in curl runs, and it names every route and code.
 
+use super::page::{Ran, run};
 use super::server::{Server, column};
 use serde_json::json;
 
@@ -8,23 +9,7 @@ super::facts!(the_worker_in_curl_of_the_page_about_steps_runs);
 const PAGE: &str = include_str!("../../../../../docs/steps.md");
 
 async fn the_worker_in_curl_of_the_page_about_steps_runs(server: Server) {
-    let mut script = "set -eu -o pipefail\n".to_owned();
-    for block in PAGE.split("```sh\n").skip(1) {
-        script.push_str(block.split("```").next().unwrap());
-    }
-    let script = script.replace("http://127.0.0.1:7070", &server.url(""));
-    let folder = tempfile::tempdir().unwrap();
-    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_windlass")).parent().unwrap().to_owned();
-    let url = server.url("");
-    let ran = tokio::task::spawn_blocking(move || {
-        let mut shell = std::process::Command::new("bash");
-        let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
-        shell.env("PATH", path).env("WINDLASS_SERVER", url);
-        shell.args(["-x", "-c", &script]).current_dir(folder.path()).output().unwrap()
-    });
-    let ran = ran.await.unwrap();
-    let told = String::from_utf8_lossy(&ran.stderr).into_owned();
-    assert!(ran.status.success(), "{told}");
+    let Ran { shown, told } = run(PAGE, &server).await;
     let tasks = server.get("/v1/tasks?queue=orders&order=oldest").await.expect(200);
     let first = &tasks["items"][0];
     assert_eq!(first["result"], json!({ "shipped": true }), "{told}");
@@ -45,7 +30,6 @@ async fn the_worker_in_curl_of_the_page_about_steps_runs(server: Server) {
     let steps = server.get(&format!("/v1/tasks/{id}/steps")).await.expect(200);
     assert_eq!(column(&steps["items"], "name"), ["fetch", "charge", "wait:signal"]);
     assert_eq!(column(&steps["items"], "status"), ["done", "done", "done"]);
-    let shown = String::from_utf8_lossy(&ran.stdout).into_owned();
     assert!(shown.contains("wait:signal") && shown.contains("r-1"), "{shown}");
 }
 

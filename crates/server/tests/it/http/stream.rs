@@ -75,11 +75,10 @@ async fn a_newer_stream_ends_the_older_whose_late_close_changes_nothing(server: 
     let mut newer = open(&server, &session).await;
     assert_eq!(older.next().await, None, "the older stream ends");
     drop(older);
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let shown = server.get(&format!("/v1/sessions/{session}")).await.expect(200);
-    assert!(shown["node"].is_string(), "the newer stream still binds the session: {shown}");
     let id = server.submit("q").await;
     assert_eq!(newer.expect("assign").await.data["task"]["id"], id.as_str());
+    let shown = server.get(&format!("/v1/sessions/{session}")).await.expect(200);
+    assert!(shown["node"].is_string(), "the newer stream still binds the session: {shown}");
     drop(newer);
     eventually("the last stream's close unbinds", || async {
         server.get(&format!("/v1/sessions/{session}")).await.expect(200)["node"].is_null()

@@ -1,6 +1,6 @@
 //! Tasks over HTTP: submit, show, history, failures, wait, cancel.
 
-use super::server::{Server, column, text};
+use super::server::{Server, column, eventually, text};
 use reqwest::Method;
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -194,7 +194,10 @@ async fn a_wait_ends_when_the_task_does_and_says_done(server: Server) {
     let (_, lease) = server.claim(&session).await;
     let path = format!("/v1/tasks/{id}/wait?timeout_ms=20000");
     let finish = async {
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        eventually("somebody waits", || async {
+            server.get("/v1/status").await.expect(200)["open_waits"] == 1
+        })
+        .await;
         let done = json!({ "lease_id": lease, "result": 42 });
         server.post(&format!("/v1/tasks/{id}/complete"), done).await.expect(200);
         Instant::now()

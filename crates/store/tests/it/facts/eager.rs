@@ -45,6 +45,8 @@ impl Waiting {
 }
 
 impl Idle for Waiting {
+    fn room(&self, _queue: &str) {}
+
     fn offer(&self, queue: &str, profile: Profile, count: usize) -> Option<Claim> {
         let claim = self.claims.lock().unwrap().pop()?;
         let max = claim.max.min(count);

@@ -220,6 +220,8 @@ impl Engine {
         };
         let typed = |i: usize| row.maybe(i, |r, i| r.json(i));
         let snapshot = Snapshot {
+            // An oracle knows no lanes.
+            lane: 0,
             id: TaskId(row.uuid(0)?),
             profile: row.named(1)?,
             queue: row.text(2)?.to_owned(),
@@ -249,10 +251,10 @@ impl Engine {
             updated_at: row.time(26)?,
         };
         let ended = snapshot.status.is_terminal().then_some(snapshot.updated_at);
-        if time(30)? != ended {
-            return Err(Error::Corrupt(format!("{} is finished at {:?}", snapshot.id, time(30)?)));
+        if time(31)? != ended {
+            return Err(Error::Corrupt(format!("{} is finished at {:?}", snapshot.id, time(31)?)));
         }
-        let (checkpoint, progress) = (canonical(28)?, canonical(29)?);
+        let (checkpoint, progress) = (canonical(29)?, canonical(30)?);
         Ok(Known { snapshot, checkpoint, progress, history: Vec::new() })
     }
 }

@@ -1,0 +1,305 @@
+//! Whose turn it is: ventures that wait in one queue are served in turns, and each venture's more
+//! urgent tasks before its others.
+//!
+//! Tasks that are alike for every rule form a lane; the lanes of one venture form its share. A
+//! share's turn counts what it was given, and the lowest turn is next. Whoever comes to an empty
+//! place begins at the turn that is being served, so nobody saves turns up by staying away.
+//!
+//! Invariant: of two ventures that wait, none gets more than one turn ahead of the other. Priority
+//! decides within a venture; between ventures it moves a head by one turn and no more, so an urgent
+//! task is next, and a thousand of them are not.
+//! Absent: what is ready, and limits. The caller says which lanes may have something, from which
+//! key on, and whether one more task of a lane fits.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// Those who wait in one queue for one kind of work.
+#[derive(Debug, Default)]
+pub struct Line {
+    shares: HashMap<Arc<str>, Share>,
+    lanes: HashMap<i64, (Arc<str>, i64)>,
+    /// The shares that have something, by their place.
+    order: BTreeSet<(i64, Arc<str>)>,
+    /// The highest turn that was served.
+    last: i64,
+}
+
+#[derive(Debug, Default)]
+struct Share {
+    turn: i64,
+    /// Its lanes, by the key of their heads.
+    heads: BTreeSet<(i64, i64)>,
+    /// Where it stands in the order, if it does.
+    place: Option<i64>,
+}
+
+impl Share {
+    /// The lower place is served first. An urgent head (its key is negative exactly if its priority
+    /// is above normal) is one turn early, and before others of that turn.
+    fn wanted_place(&self) -> Option<i64> {
+        let (key, _) = self.heads.first()?;
+        let urgent = i64::from(*key < 0);
+        Some(2 * (self.turn - urgent) + (1 - urgent))
+    }
+}
+
+/// What a claim may take of one lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Which lane.
+    pub lane: i64,
+    /// Nothing ready lies below this key.
+    pub from_key: i64,
+    /// At most so many.
+    pub quota: i64,
+}
+
+impl Line {
+    /// The lane may have something from `key` on, or from the lower one that was known.
+    pub fn open(&mut self, venture: &str, lane: i64, key: i64) {
+        if self.key_of(lane).is_none_or(|known| key < known) {
+            self.set(venture, lane, key);
+        }
+    }
+
+    /// The lane may have something from `key` on, and nothing below it.
+    pub fn set(&mut self, venture: &str, lane: i64, key: i64) {
+        let now = self.now();
+        let name = match self.shares.get_key_value(venture) {
+            Some((name, _)) => Arc::clone(name),
+            None => Arc::from(venture),
+        };
+        let share = self.shares.entry(Arc::clone(&name)).or_default();
+        if share.heads.is_empty() {
+            share.turn = share.turn.max(now);
+        }
+        if let Some((_, known)) = self.lanes.insert(lane, (Arc::clone(&name), key)) {
+            share.heads.remove(&(known, lane));
+        }
+        share.heads.insert((key, lane));
+        self.stand(&name);
+    }
+
+    /// The lane has nothing that is ready.
+    pub fn close(&mut self, lane: i64) {
+        let Some((name, key)) = self.lanes.remove(&lane) else { return };
+        if let Some(share) = self.shares.get_mut(&name) {
+            share.heads.remove(&(key, lane));
+        }
+        self.stand(&name);
+        // Who left is remembered for as long as it is ahead of the others, and no longer.
+        if self.shares.len() > 2 * self.order.len() + 64 {
+            let last = self.last;
+            self.shares.retain(|_, share| !share.heads.is_empty() || share.turn > last);
+        }
+    }
+
+    /// From which key on the lane may have something; `None` if it has nothing.
+    pub fn key_of(&self, lane: i64) -> Option<i64> {
+        self.lanes.get(&lane).map(|(_, key)| *key)
+    }
+
+    /// The lanes that may have something, in no order.
+    pub fn lanes(&self) -> impl Iterator<Item = i64> {
+        self.lanes.keys().copied()
+    }
+
+    /// Whether nobody has anything.
+    pub fn is_empty(&self) -> bool {
+        self.lanes.is_empty()
+    }
+
+    /// Calls `open` with the lanes whose turn comes next, until it has agreed to `count`.
+    pub fn next_lanes(&self, count: usize, mut open: impl FnMut(i64) -> bool) {
+        let shares = self.order.iter().filter_map(|(_, name)| self.shares.get(name));
+        let mut lanes = shares.flat_map(|share| share.heads.iter().map(|(_, lane)| *lane));
+        let mut left = count;
+        while left > 0 {
+            let Some(lane) = lanes.next() else { return };
+            left -= usize::from(open(lane));
+        }
+    }
+
+    /// Whose turn the next `max` tasks are, as far as they fit. Those turns are over then; what
+    /// could not be taken is given back by [`Line::give_back`].
+    pub fn take(&mut self, max: i64, mut fits: impl FnMut(i64) -> bool) -> Vec<Part> {
+        let mut quotas: BTreeMap<i64, i64> = BTreeMap::new();
+        let mut full: BTreeSet<i64> = BTreeSet::new();
+        let mut passed: Vec<Arc<str>> = Vec::new();
+        let mut left = max;
+        while left > 0 {
+            let Some((_, name)) = self.order.pop_first() else { break };
+            let Some(share) = self.shares.get_mut(&name) else { continue };
+            share.place = None;
+            let mut heads = share.heads.iter().map(|(_, lane)| *lane);
+            let has_room = |lane: &i64| {
+                // Asked once: what is full stays full.
+                let room = !full.contains(lane) && fits(*lane);
+                if !room {
+                    full.insert(*lane);
+                }
+                room
+            };
+            let Some(lane) = heads.find(has_room) else {
+                passed.push(name);
+                continue;
+            };
+            *quotas.entry(lane).or_default() += 1;
+            left -= 1;
+            self.last = self.last.max(share.turn);
+            share.turn += 1;
+            // What its next head is nobody knows yet: until then it has the turn of anybody.
+            share.place = Some(2 * share.turn + 1);
+            self.order.insert((2 * share.turn + 1, name));
+        }
+        passed.iter().for_each(|name| self.stand(name));
+        let part = |(lane, quota)| Some(Part { lane, from_key: self.key_of(lane)?, quota });
+        quotas.into_iter().filter_map(part).collect()
+    }
+
+    /// So many turns of this lane's share were not used.
+    pub fn give_back(&mut self, lane: i64, turns: i64) {
+        let Some((name, _)) = self.lanes.get(&lane).cloned() else { return };
+        if let Some(share) = self.shares.get_mut(&name) {
+            share.turn -= turns;
+        }
+        self.stand(&name);
+    }
+
+    /// The turn that is next.
+    fn now(&self) -> i64 {
+        let next = self.order.first().and_then(|(_, name)| self.shares.get(name));
+        next.map_or(self.last, |share| share.turn)
+    }
+
+    /// Puts a share where it belongs.
+    fn stand(&mut self, name: &Arc<str>) {
+        let Some(share) = self.shares.get_mut(name) else { return };
+        let place = share.wanted_place();
+        if place != share.place {
+            if let Some(place) = share.place {
+                self.order.remove(&(place, Arc::clone(name)));
+            }
+            if let Some(place) = place {
+                self.order.insert((place, Arc::clone(name)));
+            }
+            share.place = place;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order::order_key;
+    use crate::time::Timestamp;
+
+    fn key(priority: i32) -> i64 {
+        order_key(priority, Timestamp::from_ms(1_000))
+    }
+
+    /// Who gets the next `count` tasks, one claim each; every lane is as long as it says.
+    fn serve(line: &mut Line, lengths: &mut HashMap<i64, i64>, count: usize) -> Vec<i64> {
+        let mut served = Vec::new();
+        while served.len() < count {
+            let Some(part) = line.take(1, |_| true).pop() else { break };
+            let left = lengths.entry(part.lane).or_default();
+            match *left {
+                0 => line.close(part.lane),
+                _ => {
+                    *left -= 1;
+                    served.push(part.lane);
+                }
+            }
+        }
+        served
+    }
+
+    #[test]
+    fn a_long_backlog_gets_no_more_turns_than_a_short_one() {
+        let mut line = Line::default();
+        let mut lengths = HashMap::from([(0, 10_000)]);
+        line.open("big", 0, key(0));
+        serve(&mut line, &mut lengths, 1_000);
+        for lane in 1..100 {
+            line.open(&format!("small {lane}"), lane, key(0));
+            lengths.insert(lane, 10);
+        }
+        let served = serve(&mut line, &mut lengths, 10 * 99 + 15);
+        assert_eq!(served.iter().filter(|lane| **lane != 0).count(), 10 * 99);
+    }
+
+    #[test]
+    fn an_urgent_task_is_next_and_a_second_one_waits_for_its_turn() {
+        let mut line = Line::default();
+        for lane in 0..100 {
+            line.open(&format!("v{lane}"), lane, key(0));
+        }
+        let mut lengths: HashMap<i64, i64> = (0..100).map(|lane| (lane, 100)).collect();
+        serve(&mut line, &mut lengths, 550);
+        // Another lane of the same venture, served a moment ago.
+        line.open("v7", 1_007, key(5));
+        lengths.insert(1_007, 2);
+        let served = serve(&mut line, &mut lengths, 101);
+        assert_eq!(served[0], 1_007);
+        assert!(served[1..].iter().filter(|lane| **lane % 1_000 == 7).count() <= 1);
+    }
+
+    #[test]
+    fn within_a_venture_the_more_urgent_lane_goes_first() {
+        let mut line = Line::default();
+        line.open("v", 1, key(0));
+        line.open("v", 2, key(3));
+        line.open("v", 3, key(-3));
+        let first = |line: &mut Line| line.take(1, |_| true)[0].lane;
+        assert_eq!(first(&mut line), 2);
+        line.close(2);
+        assert_eq!(first(&mut line), 1);
+        line.close(1);
+        assert_eq!(first(&mut line), 3);
+    }
+
+    #[test]
+    fn what_does_not_fit_holds_nobody_up_and_keeps_its_turn() {
+        let mut line = Line::default();
+        line.open("a", 1, key(0));
+        line.open("b", 2, key(0));
+        let parts = line.take(3, |lane| lane == 2);
+        assert_eq!(parts, [Part { lane: 2, from_key: key(0), quota: 3 }]);
+        assert_eq!(line.take(3, |_| true)[0], Part { lane: 1, from_key: key(0), quota: 3 });
+    }
+
+    #[test]
+    fn a_lane_with_room_is_found_behind_one_without_in_the_same_venture() {
+        let mut line = Line::default();
+        line.open("a", 1, key(1));
+        line.open("a", 2, key(0));
+        assert_eq!(line.take(1, |lane| lane == 2)[0].lane, 2);
+    }
+
+    #[test]
+    fn nobody_saves_turns_up_by_staying_away() {
+        let mut line = Line::default();
+        line.open("early", 1, key(0));
+        line.take(1_000, |_| true);
+        line.open("late", 2, key(0));
+        let parts = line.take(10, |_| true);
+        assert_eq!(parts.iter().map(|part| part.quota).collect::<Vec<_>>(), [5, 5]);
+        line.close(2);
+        line.open("late", 2, key(0));
+        let parts = line.take(10, |_| true);
+        assert_eq!(parts.iter().map(|part| part.quota).collect::<Vec<_>>(), [5, 5]);
+    }
+
+    #[test]
+    fn turns_that_were_not_used_come_back() {
+        let mut line = Line::default();
+        line.open("a", 1, key(0));
+        line.open("b", 2, key(0));
+        line.take(100, |_| true);
+        line.give_back(1, 40);
+        let parts = line.take(40, |_| true);
+        assert_eq!(parts, [Part { lane: 1, from_key: key(0), quota: 40 }]);
+    }
+}

@@ -1,0 +1,389 @@
+//! What claims share: whose turn it is, what fits under the limits, and taking it, in one
+//! transaction.
+//!
+//! Invariant: the database decides. Lanes, turns and counts say where to look and how much to ask
+//! for; what a claim gets is what its statement changed.
+//! Invariant: what becomes active under a limit was counted after the lock that all claims take.
+
+use super::claim::{Assignment, Claim, assigned, assignments};
+use super::lane::{self, Lanes, Looking};
+use super::room::{Lock, Room};
+use crate::error::Result;
+use crate::statement;
+use crate::statement::Dialect;
+use crate::tx::{Call, Tx};
+use crate::value::{Row, Value};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use uuid::Uuid;
+use windlass_domain::fair::Part;
+use windlass_domain::profile::Profile;
+
+statement!(RIPEN, "task/ripen");
+statement!(CLAIM, "task/claim");
+statement!(shared COUNT_CLAIMED, "task/count_claimed");
+
+/// All of the above.
+pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&RIPEN, &CLAIM, &COUNT_CLAIMED];
+
+/// How many due tasks one claim ripens: enough to keep up, few enough to stay short.
+const RIPEN_LIMIT: i64 = 1_000;
+
+/// The most tasks that one claim takes.
+const MOST_TASKS: usize = 1_000;
+
+/// How often a claim turns to others when those whose turn it is turn out to be full.
+const ROUNDS: usize = 4;
+
+/// The ids that one try of a claim gives out. Fresh on every try, unlike other ids: the claim's id
+/// says what an earlier try took, and a lease that may have been given out must not be given out
+/// again.
+struct Fresh {
+    leases: Vec<Uuid>,
+    changes: Vec<Uuid>,
+}
+
+impl Fresh {
+    fn new(max: usize) -> Fresh {
+        // A lease is a secret of its holder, so it must not be guessed; a change only has to be
+        // unique.
+        Fresh {
+            leases: (0..max).map(|_| Uuid::new_v4()).collect(),
+            changes: (0..max).map(|_| Uuid::now_v7()).collect(),
+        }
+    }
+}
+
+/// A claim on its way: what it still wants, and what it has.
+#[derive(Clone)]
+pub(super) struct Asking {
+    claim: Claim,
+    pub(super) lines: Vec<(String, Profile)>,
+    max: usize,
+    pub(super) has: Vec<Assignment>,
+    /// Whether an earlier round of this very call took something, so that this one adds to it.
+    pub(super) again: bool,
+}
+
+impl Asking {
+    pub(super) fn new(claim: Claim) -> Asking {
+        let lines = (claim.queues.iter())
+            .flat_map(|queue| claim.profiles.iter().map(|&p| (queue.clone(), p)))
+            .filter(|(_, profile)| *profile != Profile::Ledger)
+            .collect();
+        let max = claim.max.min(MOST_TASKS);
+        Asking { claim, lines, max, has: Vec::new(), again: false }
+    }
+
+    pub(super) fn left(&self) -> i64 {
+        self.max.saturating_sub(self.has.len()) as i64
+    }
+}
+
+/// What one transaction did for one claim.
+pub(super) struct Taken {
+    /// The call was made before, and this is what it gave.
+    pub(super) repeated: bool,
+    /// All that the call holds, also from before.
+    pub(super) assignments: Vec<Assignment>,
+    /// How many of them this transaction took.
+    pub(super) new: usize,
+    /// How many it asked for.
+    pub(super) asked: i64,
+}
+
+/// What one transaction did; hints are settled after its commit.
+pub(super) struct Took {
+    pub(super) each: Vec<Taken>,
+    /// The rows of the calls that went before.
+    pub(super) before: Vec<Vec<Row>>,
+    looking: Looking,
+    /// How many were taken of each lane, and the key of the last.
+    lanes: HashMap<i64, (i64, Option<i64>)>,
+    /// Lanes that were asked for by a call that had its answer already.
+    untouched: HashSet<i64>,
+    /// Whether all lanes were looked at and nothing was held back.
+    everything: bool,
+}
+
+impl Took {
+    fn add(&mut self, asking: &Asking, parts: &[Part], held: Vec<Assignment>, new: usize) {
+        let repeated = !asking.again && new == 0 && !held.is_empty();
+        if repeated {
+            self.untouched.extend(parts.iter().map(|part| part.lane));
+        }
+        self.each.push(Taken { assignments: held, new, asked: quota(parts), repeated });
+    }
+
+    /// The transaction is committed.
+    pub(super) fn settle(mut self) -> (Vec<Taken>, bool) {
+        let lanes: Vec<i64> = self.looking.in_hand().collect();
+        // A repeated call took nothing because it had its answer: that says nothing of its lanes.
+        for lane in lanes.into_iter().filter(|lane| !self.untouched.contains(lane)) {
+            let (taken, last) = self.lanes.get(&lane).copied().unwrap_or_default();
+            self.looking.settle(lane, taken, last);
+        }
+        (self.each, self.everything)
+    }
+}
+
+/// Whether a claim that finds too little looks everywhere.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    Everywhere,
+    /// Only where this node knows of something.
+    Here,
+}
+
+/// Finds and takes, in the caller's transaction, after the calls of `before`; on PostgreSQL that
+/// ends it.
+pub(super) fn take(
+    tx: &mut dyn Tx,
+    lanes: &Arc<Lanes>,
+    asking: &[Asking],
+    before: Vec<Call<'_>>,
+    look: Look,
+) -> Result<Took> {
+    let mut looking = lanes.begin();
+    // A test's clock may jump between two claims.
+    let ripens = look == Look::Everywhere && (lanes.is_time_to_ripen() || tx.fixed_now().is_some());
+    let mut looked = look == Look::Here;
+    if look == Look::Everywhere && lanes.scan_is_due() {
+        look_everywhere(tx, lanes, &looking)?;
+        looked = true;
+    } else if ripens {
+        ripen(tx, lanes)?;
+    }
+    let mut room = lanes.limits().map(|_| Room::default());
+    let mut plans: Vec<Vec<Part>> = vec![Vec::new(); asking.len()];
+    let mut held_back = plan(tx, lanes, &mut looking, asking, &mut room, &mut plans)?;
+    let short = |plans: &[Vec<Part>]| {
+        plans.iter().zip(asking).any(|(parts, asking)| quota(parts) < asking.left())
+    };
+    if !looked && !held_back && short(&plans) {
+        look_everywhere(tx, lanes, &looking)?;
+        held_back = plan(tx, lanes, &mut looking, asking, &mut room, &mut plans)?;
+        looked = true;
+    }
+    let everything = looked && !held_back;
+    if let Some(room) = &room {
+        lanes.fill(room.full().cloned());
+    }
+    let mut took = Took {
+        each: Vec::new(),
+        before: Vec::new(),
+        looking,
+        lanes: HashMap::new(),
+        untouched: HashSet::new(),
+        everything,
+    };
+    match tx.dialect() {
+        Dialect::Postgres => take_postgres(tx, lanes, asking, &plans, room, before, &mut took)?,
+        Dialect::Sqlite => take_sqlite(tx, lanes, asking, &plans, room, before, &mut took)?,
+    }
+    Ok(took)
+}
+
+/// For those who wait for what `before` brings.
+pub(super) fn take_after(
+    tx: &mut dyn Tx,
+    lanes: &Arc<Lanes>,
+    claims: &[Claim],
+    before: Vec<Call<'_>>,
+) -> Result<Took> {
+    let asking: Vec<Asking> = claims.iter().cloned().map(Asking::new).collect();
+    take(tx, lanes, &asking, before, Look::Here)
+}
+
+fn quota(parts: &[Part]) -> i64 {
+    parts.iter().map(|part| part.quota).sum()
+}
+
+/// Adds to the plans what is still missing. Whether a limit holds something back.
+fn plan(
+    tx: &mut dyn Tx,
+    lanes: &Lanes,
+    looking: &mut Looking,
+    asking: &[Asking],
+    room: &mut Option<Room>,
+    plans: &mut [Vec<Part>],
+) -> Result<bool> {
+    let Some(room) = room else {
+        for (asking, parts) in asking.iter().zip(plans) {
+            let left = asking.left() - quota(parts);
+            add(parts, looking.plan(&asking.lines, left, |_| true).parts);
+        }
+        return Ok(false);
+    };
+    let mut held_back = false;
+    // Those whose turn it is may be full: then it is the next ones' turn.
+    for _ in 0..ROUNDS {
+        let left = |(asking, parts): (&Asking, &Vec<Part>)| asking.left() - quota(parts);
+        let wanted: i64 = asking.iter().zip(plans.iter()).map(left).sum();
+        let all: Vec<_> = asking.iter().flat_map(|asking| asking.lines.iter().cloned()).collect();
+        let candidates = match wanted {
+            0 => Vec::new(),
+            _ => looking.candidates(&all, wanted),
+        };
+        if candidates.is_empty() {
+            return Ok(held_back || (wanted > 0 && looking.is_anybody(&all)));
+        }
+        room.hold(tx, Lock::Active, candidates.iter().map(|bounds| &bounds[..]))?;
+        for (asking, parts) in asking.iter().zip(plans.iter_mut()) {
+            let left = asking.left() - quota(parts);
+            let planned = looking.plan(&asking.lines, left, |bounds| room.admit(bounds));
+            held_back |= planned.held_back;
+            add(parts, planned.parts);
+        }
+        lanes.fill(room.full().cloned());
+        if !held_back {
+            break;
+        }
+    }
+    Ok(held_back)
+}
+
+fn add(parts: &mut Vec<Part>, more: Vec<Part>) {
+    for part in more {
+        match parts.iter_mut().find(|known| known.lane == part.lane) {
+            Some(known) => known.quota += part.quota,
+            None => parts.push(part),
+        }
+    }
+}
+
+/// Ripens what is due and looks at all lanes.
+fn look_everywhere(tx: &mut dyn Tx, lanes: &Lanes, looking: &Looking) -> Result<()> {
+    ripen(tx, lanes)?;
+    let rows = tx.run(lane::scan())?;
+    looking.scanned(&rows)
+}
+
+fn ripen(tx: &mut dyn Tx, lanes: &Lanes) -> Result<()> {
+    let call = Call::one(&RIPEN, vec![tx.fixed_now().into(), RIPEN_LIMIT.into()]);
+    for row in tx.run(call)? {
+        lanes.stand(row.int(0)?, row.int(1)?);
+    }
+    Ok(())
+}
+
+/// A statement a claim, then one each that reads what it holds now.
+fn take_postgres(
+    tx: &mut dyn Tx,
+    lanes: &Lanes,
+    asking: &[Asking],
+    plans: &[Vec<Part>],
+    room: Option<Room>,
+    before: Vec<Call<'_>>,
+    took: &mut Took,
+) -> Result<()> {
+    let count = before.len();
+    let mut calls = before;
+    for (asking, parts) in asking.iter().zip(plans) {
+        let fresh = Fresh::new(asking.max);
+        let mut shared = claim_values(tx, &asking.claim);
+        shared.push(Value::UuidList(fresh.leases));
+        shared.push(Value::UuidList(fresh.changes));
+        shared.push(asking.again.into());
+        let item = |part: &Part| vec![part.lane.into(), part.from_key.into(), part.quota.into()];
+        if !parts.is_empty() {
+            calls.push(Call::each(&CLAIM, shared, parts.iter().map(item).collect()));
+        }
+    }
+    let rated = room.filter(|_| is_rated(lanes, plans));
+    let mut rows = match rated {
+        None => {
+            calls.extend(asking.iter().map(|asking| assigned(&asking.claim)));
+            tx.run_and_commit(calls)?
+        }
+        Some(mut room) => {
+            let mut rows = Vec::with_capacity(calls.len() + asking.len());
+            for call in calls {
+                rows.push(tx.run(call)?);
+            }
+            for row in rows[count..].iter().flatten() {
+                room.took(&lanes.bounds(row.int(0)?), 1);
+            }
+            let rates: Vec<Call<'_>> = room.rates(tx.fixed_now()).into_iter().collect();
+            let skip = rates.len();
+            let rest = asking.iter().map(|asking| assigned(&asking.claim));
+            rows.extend(
+                tx.run_and_commit(rates.into_iter().chain(rest).collect())?.split_off(skip),
+            );
+            rows
+        }
+    };
+    let held = rows.split_off(rows.len() - asking.len());
+    let mut claimed = rows.split_off(count).into_iter();
+    took.before = rows;
+    for ((asking, parts), held) in asking.iter().zip(plans).zip(held) {
+        let rows = if parts.is_empty() { Vec::new() } else { claimed.next().unwrap_or_default() };
+        for row in &rows {
+            let (lane, key) = (row.int(0)?, row.int(1)?);
+            let entry = took.lanes.entry(lane).or_default();
+            *entry = (entry.0 + 1, entry.1.max(Some(key)));
+        }
+        took.add(asking, parts, assignments(&held)?, rows.len());
+    }
+    Ok(())
+}
+
+fn is_rated(lanes: &Lanes, plans: &[Vec<Part>]) -> bool {
+    plans.iter().flatten().any(|part| lanes.bounds(part.lane).iter().any(|b| b.rate.is_some()))
+}
+
+/// One writer and no round trips: task by task. No keys either: SQLite leaves no dead entries in
+/// an index, so a lane is read from its beginning.
+fn take_sqlite(
+    tx: &mut dyn Tx,
+    lanes: &Lanes,
+    asking: &[Asking],
+    plans: &[Vec<Part>],
+    mut room: Option<Room>,
+    before: Vec<Call<'_>>,
+    took: &mut Took,
+) -> Result<()> {
+    for call in before {
+        took.before.push(tx.run(call)?);
+    }
+    for (asking, parts) in asking.iter().zip(plans) {
+        let claim = &asking.claim;
+        let earlier = vec![claim.session.as_str().into(), claim.claim.0.into()];
+        let earlier = tx.run(Call::one(&COUNT_CLAIMED, earlier))?;
+        let earlier = earlier.first().map_or(Ok(0), |row| row.int(0))? as usize;
+        // What it took before was its answer, unless this is the same call's next round.
+        let due: &[Part] = if earlier > 0 && !asking.again { &[] } else { parts };
+        let mut fresh = Fresh::new(quota(due) as usize);
+        let mut new = 0;
+        for part in due {
+            let ids = (0..part.quota).filter_map(|_| fresh.leases.pop().zip(fresh.changes.pop()));
+            let items = ids.map(|(lease, change)| vec![lease.into(), change.into()]).collect();
+            let mut shared = claim_values(tx, claim);
+            shared.push(part.lane.into());
+            let mut call = Call::each(&CLAIM, shared, items);
+            call.stop_when_empty = true;
+            let taken = tx.run(call)?.len();
+            new += taken;
+            took.lanes.entry(part.lane).or_default().0 += taken as i64;
+            if let Some(room) = &mut room {
+                room.took(&lanes.bounds(part.lane), taken as i64);
+            }
+        }
+        took.add(asking, parts, assignments(&tx.run(assigned(claim))?)?, new);
+    }
+    if let Some(call) = room.and_then(|mut room| room.rates(None)) {
+        tx.run(call)?;
+    }
+    Ok(())
+}
+
+/// `$1 … $5` of the claim statement.
+fn claim_values(tx: &dyn Tx, claim: &Claim) -> Vec<Value> {
+    vec![
+        tx.fixed_now().into(),
+        claim.session.as_str().into(),
+        claim.claim.0.into(),
+        claim.lease_ms.into(),
+        claim.start.into(),
+    ]
+}
