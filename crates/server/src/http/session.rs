@@ -200,17 +200,22 @@ pub async fn stream(
     let events = futures_util::stream::unfold(assignments, |mut assignments| async move {
         let event = match assignments.next().await? {
             StreamEvent::Assign(assignment) => sse("assign", &AssignmentBody::from(*assignment)),
-            StreamEvent::Cancel { task_id } => sse("cancel", &TaskRef { task_id: task_id.0 }),
-            StreamEvent::Lost { task_id } => sse("lost", &TaskRef { task_id: task_id.0 }),
+            StreamEvent::Cancel { task_id, lease_id } => {
+                sse("cancel", &HeldRef { task_id, lease_id })
+            }
+            StreamEvent::Lost { task_id, lease_id } => sse("lost", &HeldRef { task_id, lease_id }),
         };
         Some((Ok(event), assignments))
     });
     Ok(Sse::new(events).keep_alive(keep_alive()))
 }
 
+/// Like an item of a heartbeat's answer: a task may be assigned again under another lease, before
+/// its worker learns that it had lost it.
 #[derive(Serialize)]
-struct TaskRef {
-    task_id: Uuid,
+struct HeldRef {
+    task_id: TaskId,
+    lease_id: LeaseId,
 }
 
 /// A worker asks for work.

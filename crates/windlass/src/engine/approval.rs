@@ -108,7 +108,7 @@ impl Engine {
         };
         let asked = self.inner.approvals.ask(asking).await?;
         if asked.parked {
-            self.inner.held.remove(request.task, Gone::Finished);
+            self.inner.held.remove(request.task, Some(request.lease.digest()), Gone::Finished);
             self.tell_event();
         }
         Ok(asked)

@@ -32,11 +32,11 @@ impl Engine {
 
     /// Writes the intent of a step that must not run twice.
     pub async fn begin_step(&self, item: BeginStep) -> Result<Begun> {
-        let task = item.holder.task;
+        let (task, lease) = (item.holder.task, item.holder.lease);
         let begun = self.inner.tasks.begin_step(item).await;
         if begun.is_err() {
             // In doubt, or lost: nobody here holds it any more.
-            self.gone(task).await?;
+            self.gone(task, lease).await?;
         }
         Ok(begun?)
     }
@@ -68,14 +68,15 @@ impl Engine {
 
     /// Parks a task until something comes, unless it is there already.
     pub async fn park(&self, item: Park) -> Result<Parked> {
-        let (task, until, timeout_ms) = (item.holder.task, item.until.clone(), item.timeout_ms);
+        let (task, lease) = (item.holder.task, item.holder.lease);
+        let (until, timeout_ms) = (item.until.clone(), item.timeout_ms);
         if let Until::Task(other) = until {
             // Before the question whether it has ended: an end between the two is not missed.
             self.inner.awaited.add(other);
         }
         let parked = self.inner.tasks.park(item).await?;
         if matches!(parked, Parked::Waiting(_)) {
-            self.inner.held.remove(task, Gone::Finished);
+            self.inner.held.remove(task, Some(lease.digest()), Gone::Finished);
             let soon = match until {
                 Until::DelayMs(ms) => Some(ms),
                 Until::Time(time) => Some(self.ms_until(time)),
@@ -182,10 +183,10 @@ impl Engine {
         }
     }
 
-    async fn gone(&self, task: TaskId) -> Result<()> {
+    async fn gone(&self, task: TaskId, lease: LeaseId) -> Result<()> {
         let found = self.inner.tasks.show(task).await?;
         if found.is_some_and(|task| task.status == State::Waiting) {
-            self.inner.held.remove(task, Gone::Finished);
+            self.inner.held.remove(task, Some(lease.digest()), Gone::Finished);
             self.tell_event();
         }
         Ok(())

@@ -204,8 +204,8 @@ impl Engine {
         if swept.changed.is_empty() {
             return;
         }
+        // A stream that has lost its task is told by the log, which knows under which lease.
         for (task, state) in &swept.changed {
-            self.inner.held.remove(*task, super::held::Gone::Lost);
             if state.is_terminal() {
                 self.inner.waiters.wake(*task);
             }

@@ -2,12 +2,13 @@
 //! tell a stream that its task was cancelled or lost.
 //!
 //! Invariant: a hint. A task that was finished through another node is taken off when the log
-//! shows it.
+//! shows it. What becomes of one lease is nothing to a later one: a session may hold a task again
+//! before it is told that it had lost it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, mpsc, oneshot};
-use windlass_domain::id::{SessionId, TaskId};
+use windlass_domain::id::{LeaseDigest, LeaseId, SessionId, TaskId};
 
 use super::stream::StreamEvent;
 
@@ -24,7 +25,7 @@ struct State {
 
 struct Stream {
     epoch: i64,
-    tasks: HashSet<TaskId>,
+    tasks: HashMap<TaskId, LeaseId>,
     freed: Arc<Notify>,
     notices: mpsc::Sender<StreamEvent>,
     /// Dropped with the stream: whoever feeds it stops.
@@ -64,7 +65,7 @@ impl Held {
     ) -> Signals {
         let freed = Arc::new(Notify::new());
         let (_open, closed) = oneshot::channel();
-        let tasks = HashSet::new();
+        let tasks = HashMap::new();
         let mut state = self.lock();
         // Two streams that open at once may arrive here in either order.
         if state.streams.get(&session).is_none_or(|stream| stream.epoch < epoch) {
@@ -92,11 +93,15 @@ impl Held {
     }
 
     /// Tasks went out on a stream.
-    pub(super) fn add(&self, session: SessionId, tasks: impl IntoIterator<Item = TaskId>) {
+    pub(super) fn add(
+        &self,
+        session: SessionId,
+        tasks: impl IntoIterator<Item = (TaskId, LeaseId)>,
+    ) {
         let mut state = self.lock();
-        for task in tasks {
+        for (task, lease) in tasks {
             let Some(stream) = state.streams.get_mut(&session) else { return };
-            stream.tasks.insert(task);
+            stream.tasks.insert(task, lease);
             state.holders.insert(task, session);
         }
     }
@@ -114,17 +119,24 @@ impl Held {
         self.lock().streams.is_empty()
     }
 
-    /// A task is no longer held; its holder has a free slot, and may not know yet.
-    pub(super) fn remove(&self, task: TaskId, gone: Gone) {
+    /// A task is no longer held under this lease (`None`: under any); its holder has a free slot,
+    /// and may not know yet.
+    pub(super) fn remove(&self, task: TaskId, lease: Option<LeaseDigest>, gone: Gone) {
         let mut state = self.lock();
-        let Some(session) = state.holders.remove(&task) else { return };
-        let Some(stream) = state.streams.get_mut(&session) else { return };
+        let State { streams, holders } = &mut *state;
+        let Some(session) = holders.get(&task) else { return };
+        let Some(stream) = streams.get_mut(session) else { return };
+        let Some(&held) = stream.tasks.get(&task) else { return };
+        if lease.is_some_and(|lease| lease != held.digest()) {
+            return;
+        }
         stream.tasks.remove(&task);
         stream.freed.notify_one();
+        holders.remove(&task);
         let notice = match gone {
             Gone::Finished => return,
-            Gone::Cancelled => StreamEvent::Cancel { task_id: task },
-            Gone::Lost => StreamEvent::Lost { task_id: task },
+            Gone::Cancelled => StreamEvent::Cancel { task_id: task, lease_id: held },
+            Gone::Lost => StreamEvent::Lost { task_id: task, lease_id: held },
         };
         // A reader that is too slow for this learns it by its next heartbeat.
         let _ = stream.notices.try_send(notice);
@@ -134,9 +146,32 @@ impl Held {
 impl State {
     fn close(&mut self, session: SessionId) {
         if let Some(stream) = self.streams.remove(&session) {
-            for task in stream.tasks {
-                self.holders.remove(&task);
+            for task in stream.tasks.keys() {
+                self.holders.remove(task);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    #[test]
+    fn the_end_of_an_older_lease_takes_nothing_off() {
+        let held = Held::default();
+        let (session, task) = (SessionId(Uuid::now_v7()), TaskId(Uuid::now_v7()));
+        let (older, newer) = (LeaseId(Uuid::now_v7()), LeaseId(Uuid::now_v7()));
+        let (sender, mut told) = mpsc::channel(2);
+        let _signals = held.open(session, 1, sender);
+        held.add(session, [(task, newer)]);
+        held.remove(task, Some(older.digest()), Gone::Lost);
+        assert_eq!(held.count(session), 1);
+        assert!(told.try_recv().is_err(), "nothing is told of it either");
+        held.remove(task, Some(newer.digest()), Gone::Lost);
+        assert_eq!(held.count(session), 0);
+        let lost = StreamEvent::Lost { task_id: task, lease_id: newer };
+        assert_eq!(told.try_recv(), Ok(lost));
     }
 }

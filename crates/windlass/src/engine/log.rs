@@ -281,7 +281,7 @@ impl Inner {
                 _ if history.metadata.as_ref().is_some_and(is_not_told) => Gone::Lost,
                 _ => Gone::Finished,
             };
-            self.held.remove(history.task_id, gone);
+            self.held.remove(history.task_id, history.lease_id, gone);
         }
     }
 }

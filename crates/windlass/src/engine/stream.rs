@@ -6,7 +6,7 @@
 use std::time::Duration;
 use tokio::sync::mpsc;
 use uuid::Uuid;
-use windlass_domain::id::{ClaimId, SessionId, TaskId};
+use windlass_domain::id::{ClaimId, LeaseId, SessionId, TaskId};
 use windlass_domain::profile::Profile;
 use windlass_store::session::Session;
 use windlass_store::task::Assignment;
@@ -26,11 +26,15 @@ pub enum StreamEvent {
     Cancel {
         /// Which.
         task_id: TaskId,
+        /// As it was assigned.
+        lease_id: LeaseId,
     },
     /// Stop working on this task: its lease is lost.
     Lost {
         /// Which.
         task_id: TaskId,
+        /// The lease that is lost; the task may have been assigned again under another one.
+        lease_id: LeaseId,
     },
 }
 
@@ -157,7 +161,8 @@ impl Engine {
         assignments: Vec<Assignment>,
         events: &mpsc::Sender<StreamEvent>,
     ) {
-        self.inner.held.add(session, assignments.iter().map(|assignment| assignment.task.id));
+        let held = assignments.iter().map(|assignment| (assignment.task.id, assignment.lease_id));
+        self.inner.held.add(session, held);
         let assignments = match self.inner.tasks.fill_steps(assignments).await {
             Ok(assignments) => assignments,
             Err(error) => {

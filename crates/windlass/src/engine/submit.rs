@@ -44,12 +44,12 @@ impl Engine {
 
     /// Ends attempts, each with its own outcome: where the task stands now.
     pub async fn finish(&self, items: Vec<Finish>) -> Vec<Outcome<State>> {
-        let ids: Vec<TaskId> = items.iter().map(|item| item.task).collect();
+        let ids: Vec<_> = items.iter().map(|item| (item.task, item.lease)).collect();
         let outcomes = self.inner.tasks.finish(items).await;
         let mut back = false;
-        for (id, outcome) in ids.into_iter().zip(&outcomes) {
+        for ((id, lease), outcome) in ids.into_iter().zip(&outcomes) {
             let Ok(state) = outcome else { continue };
-            self.inner.held.remove(id, Gone::Finished);
+            self.inner.held.remove(id, Some(lease.digest()), Gone::Finished);
             back |= state.is_claimable();
             if state.is_terminal() {
                 self.inner.waiters.wake(id);
@@ -66,7 +66,7 @@ impl Engine {
     /// Asks for the end of a task. A worker that holds it is told at once if it is here.
     pub async fn cancel(&self, id: TaskId, actor: &str, reason: Option<String>) -> Result<State> {
         let state = self.inner.tasks.cancel(id, actor, reason).await?;
-        self.inner.held.remove(id, Gone::Cancelled);
+        self.inner.held.remove(id, None, Gone::Cancelled);
         self.inner.waiters.wake(id);
         self.tell_event();
         Ok(state)

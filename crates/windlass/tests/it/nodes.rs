@@ -63,9 +63,10 @@ async fn cancels(dialect: Dialect) {
     let session = register(&other, "q", 1, 60_000).await;
     let mut stream = other.open_stream(session).await.unwrap();
     let id = submit(&world.engine, "q", |_| {}).await;
-    assert!(matches!(stream.next().await, Some(StreamEvent::Assign(_))));
+    let Some(StreamEvent::Assign(assigned)) = stream.next().await else { panic!("no assignment") };
     world.engine.cancel(id, "tester", None).await.unwrap();
-    assert_eq!(stream.next().await, Some(StreamEvent::Cancel { task_id: id }));
+    let cancelled = StreamEvent::Cancel { task_id: id, lease_id: assigned.lease_id };
+    assert_eq!(stream.next().await, Some(cancelled));
 }
 
 #[test]

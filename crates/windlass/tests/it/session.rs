@@ -134,9 +134,9 @@ async fn a_stream_tells_of_a_cancelled_task(dialect: Dialect) {
     let session = register(&engine, "q", 1, 60_000).await;
     let id = submit(&engine, "q", |_| {}).await;
     let mut stream = engine.open_stream(session).await.unwrap();
-    assigned(stream.next().await);
+    let lease_id = assigned(stream.next().await).lease_id;
     engine.cancel(id, "tester", None).await.unwrap();
-    assert_eq!(stream.next().await, Some(StreamEvent::Cancel { task_id: id }));
+    assert_eq!(stream.next().await, Some(StreamEvent::Cancel { task_id: id, lease_id }));
 }
 
 async fn losing_a_stream_releases_no_job(dialect: Dialect) {

@@ -41,9 +41,10 @@ async fn a_stream_tells_of_a_cancel(server: Server) {
     let session = server.worker("q", 1).await;
     let mut stream = open(&server, &session).await;
     let id = server.submit("q").await;
-    stream.expect("assign").await;
+    let lease = stream.expect("assign").await.data["lease_id"].clone();
     server.post(&format!("/v1/tasks/{id}/cancel"), json!({})).await.expect(200);
-    assert_eq!(stream.expect("cancel").await.data, json!({ "task_id": id }));
+    let told = stream.expect("cancel").await.data;
+    assert_eq!(told, json!({ "task_id": id, "lease_id": lease }));
     let next = server.submit("q").await;
     assert_eq!(stream.expect("assign").await.data["task"]["id"], next.as_str());
 }
@@ -53,8 +54,9 @@ async fn a_stream_tells_of_a_lost_lease(server: Server) {
     let session = text(&server.post("/v1/sessions", body).await.expect(201)["id"]);
     let mut stream = open(&server, &session).await;
     let id = server.submit("q").await;
-    stream.expect("assign").await;
-    assert_eq!(stream.expect("lost").await.data, json!({ "task_id": id }));
+    let lease = stream.expect("assign").await.data["lease_id"].clone();
+    let told = stream.expect("lost").await.data;
+    assert_eq!(told, json!({ "task_id": id, "lease_id": lease }));
 }
 
 async fn a_reconnected_stream_gets_again_what_the_session_holds(server: Server) {
