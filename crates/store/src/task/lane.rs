@@ -376,6 +376,11 @@ impl Lanes {
         }
     }
 
+    /// No key is known to be full.
+    pub(super) fn empty(&self) {
+        self.lock().full.clear();
+    }
+
     /// Tasks of these lanes are no longer active; `None` if nobody knows of which. Whoever waits
     /// for room is told.
     pub(super) fn freed(&self, lanes: impl IntoIterator<Item = Option<i64>>) {

@@ -120,6 +120,7 @@ impl Tasks {
 
     fn stand_again(&self, swept: Swept) -> SweepReport {
         self.stand_in_line(swept.queued);
+        self.lanes.freed(swept.let_go.into_iter().map(Some));
         swept.report
     }
 }
@@ -127,6 +128,8 @@ impl Tasks {
 struct Swept {
     report: SweepReport,
     queued: Vec<cold::Queued>,
+    /// The lanes of tasks that nobody holds any more.
+    let_go: Vec<i64>,
 }
 
 fn carry_out(
@@ -138,7 +141,7 @@ fn carry_out(
 ) -> Result<Swept> {
     let now = tx.now()?;
     let mut report = SweepReport { scanned: rows.len(), ..SweepReport::default() };
-    let (mut saved, mut queued) = (Vec::new(), Vec::new());
+    let (mut saved, mut queued, mut let_go) = (Vec::new(), Vec::new(), Vec::new());
     for row in rows {
         let task = match row::snapshot(row) {
             Ok((task, _)) => task,
@@ -162,12 +165,13 @@ fn carry_out(
         report.changed.push((task.id, change.after.status));
         cold::waits_no_longer(tx, &change)?;
         queued.extend(cold::queued(&change.after));
+        let_go.extend(change.from.is_held().then_some(task.lane));
         saved.push(Saved::change(&change, &ask));
     }
     if !saved.is_empty() {
         cold::save(tx, saved)?;
     }
-    Ok(Swept { report, queued })
+    Ok(Swept { report, queued, let_go })
 }
 
 /// The same change id on every try of a sweep, without knowing beforehand what it will find.

@@ -14,6 +14,7 @@ mod doubt;
 pub mod eager;
 mod fail;
 mod finish;
+mod flow;
 mod group;
 mod history;
 mod hold;

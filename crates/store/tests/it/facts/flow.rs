@@ -1,0 +1,406 @@
+//! Limits and turns: what claims hand out and submits let in when rules bind them.
+
+use crate::world::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use windlass_domain::limit::{Limits, Rate, Rule, Scope};
+use windlass_domain::refusal::Refusal;
+use windlass_domain::state::State;
+use windlass_domain::task::NewTask;
+use windlass_store::error::Rejection;
+use windlass_store::statement::Dialect;
+use windlass_store::task::{Assignment, Finishing, Tasks};
+
+conformance!(
+    no_more_become_active_than_a_limit_allows,
+    what_ends_makes_room_however_it_ends,
+    a_venture_at_its_limit_holds_nobody_else_up,
+    a_task_that_names_no_scope_is_not_bound,
+    a_named_rule_stands_before_the_rule_for_each,
+    a_lowered_limit_takes_nothing_away,
+    a_claim_by_id_keeps_to_the_limits,
+    an_eager_hand_over_keeps_to_the_limits,
+    a_full_queue_refuses_and_writes_nothing,
+    what_is_known_is_never_refused,
+    what_comes_back_is_never_refused,
+    an_atomic_submit_fits_or_changes_nothing,
+    a_ledger_counts_for_nothing,
+    a_rate_lets_so_many_through_in_each_period,
+    many_nodes_at_once_never_exceed_a_limit,
+    the_counts_are_what_the_tasks_say,
+    a_long_backlog_waits_for_those_who_come_later,
+    an_urgent_task_of_a_long_backlog_is_next,
+    turns_survive_claims_of_many,
+    tasks_that_another_node_submits_are_found,
+);
+
+fn rule(scope: Scope, max_active: Option<i64>, max_pending: Option<i64>) -> Rule {
+    Rule { scope, name: None, max_active, max_pending, rate: None }
+}
+
+fn bind(tasks: &Tasks, rules: impl IntoIterator<Item = Rule>) {
+    tasks.bind(Some(Limits::new(rules)));
+}
+
+fn of(venture: &str) -> NewTask {
+    task(|r| r.venture = Some(venture.into()))
+}
+
+fn many(venture: &str, count: usize) -> Vec<NewTask> {
+    (0..count).map(|_| of(venture)).collect()
+}
+
+fn ventures(held: &[Assignment]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for assignment in held {
+        *counts.entry(assignment.task.venture.clone().unwrap_or_default()).or_default() += 1;
+    }
+    counts
+}
+
+async fn complete_all(world: &World, held: &[Assignment]) {
+    for assignment in held {
+        world.finish(assignment, Finishing::Complete(None)).await.unwrap();
+    }
+}
+
+/// How many tasks stand in these states.
+fn count(world: &World, states: &str) -> usize {
+    let sql = format!("SELECT count(*) FROM task WHERE status IN ({states})");
+    world.by_hand(&sql).unwrap().parse().unwrap()
+}
+
+async fn no_more_become_active_than_a_limit_allows(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    world.submit_all((0..10).map(|_| job()).collect()).await;
+    bind(&world.tasks, [rule(Scope::Global, Some(3), None)]);
+    assert_eq!(world.claim("w1", 2).await.len(), 2);
+    let third = world.claim("w2", 5).await;
+    assert_eq!(third.len(), 1);
+    assert_eq!(world.claim("w3", 5).await.len(), 0);
+    complete_all(&world, &third).await;
+    assert_eq!(world.claim("w3", 5).await.len(), 1);
+    world.tasks.bind(None);
+    assert_eq!(world.claim("w3", 10).await.len(), 6);
+}
+
+async fn what_ends_makes_room_however_it_ends(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    bind(&world.tasks, [rule(Scope::Venture, Some(1), None)]);
+    world.submit_all(many("a", 8)).await;
+    let mut next = world.claim("w1", 5).await;
+    for turn in 0..6 {
+        assert_eq!(next.len(), 1, "before turn {turn}");
+        let held = next.pop().unwrap();
+        match turn {
+            0 => drop(world.finish(&held, Finishing::Complete(None)).await.unwrap()),
+            1 => drop(world.finish(&held, Finishing::Release).await.unwrap()),
+            2 => drop(world.finish(&held, fail("BOOM")).await.unwrap()),
+            3 => drop(world.cancel(held.task.id).await.unwrap()),
+            4 => {
+                world.start(&held).await.unwrap();
+                world.ask_approval(&held).await.unwrap();
+            }
+            _ => {
+                world.pass_ms(3_600_000);
+                assert_eq!(world.tasks.expire_leases(10).await.unwrap().changed.len(), 1);
+            }
+        }
+        next = world.claim("w1", 5).await;
+    }
+    assert_eq!(next.len(), 1);
+}
+
+async fn a_venture_at_its_limit_holds_nobody_else_up(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    bind(&world.tasks, [rule(Scope::Venture, Some(2), None)]);
+    world.submit_all(many("a", 50)).await;
+    assert_eq!(world.claim("w1", 10).await.len(), 2);
+    world.pass_ms(1);
+    world.submit_all(many("b", 5)).await;
+    world.submit(job()).await;
+    let held = world.claim("w1", 10).await;
+    assert_eq!(ventures(&held), BTreeMap::from([(String::new(), 1), ("b".into(), 2)]));
+}
+
+async fn a_task_that_names_no_scope_is_not_bound(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    bind(&world.tasks, [rule(Scope::Stage, Some(1), Some(1))]);
+    world.submit_all((0..4).map(|_| job()).collect()).await;
+    let staged = || task(|r| r.stage = Some("build".into()));
+    let outcomes = world.submit_all(vec![staged(), staged()]).await;
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);
+    assert_eq!(world.claim("w1", 10).await.len(), 5);
+}
+
+async fn a_named_rule_stands_before_the_rule_for_each(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let named = Rule { name: Some("big".into()), ..rule(Scope::Venture, Some(4), None) };
+    bind(&world.tasks, [rule(Scope::Venture, Some(1), None), named]);
+    world.submit_all([many("big", 9), many("small", 9)].concat()).await;
+    let held = world.claim("w1", 18).await;
+    assert_eq!(ventures(&held), BTreeMap::from([("big".into(), 4), ("small".into(), 1)]));
+}
+
+async fn a_lowered_limit_takes_nothing_away(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    bind(&world.tasks, [rule(Scope::Global, Some(5), None)]);
+    world.submit_all((0..9).map(|_| job()).collect()).await;
+    let held = world.claim("w1", 5).await;
+    bind(&world.tasks, [rule(Scope::Global, Some(2), None)]);
+    complete_all(&world, &held[..3]).await;
+    assert_eq!(world.claim("w1", 5).await.len(), 0);
+    complete_all(&world, &held[3..4]).await;
+    assert_eq!(world.claim("w1", 5).await.len(), 1);
+}
+
+async fn a_claim_by_id_keeps_to_the_limits(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    bind(&world.tasks, [rule(Scope::Global, Some(2), None)]);
+    let mut ids = Vec::new();
+    for _ in 0..4 {
+        ids.push(world.submit(job()).await);
+    }
+    let held = world.tasks.claim_tasks(&claim_of("w1", &["q"], 4), ids.clone()).await.unwrap();
+    assert_eq!(held.len(), 2);
+    assert_eq!(world.claim("w2", 4).await.len(), 0);
+}
+
+async fn an_eager_hand_over_keeps_to_the_limits(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let waiting = super::eager::Waiting::of(&world);
+    bind(&world.tasks, [rule(Scope::Global, Some(2), None)]);
+    for _ in 0..4 {
+        waiting.enter(claim_of("w1", &["q"], 1));
+        world.submit(job()).await;
+    }
+    // And many at once.
+    waiting.enter(claim_of("w2", &["q"], 8));
+    world.submit_all((0..4).map(|_| job()).collect()).await;
+    assert_eq!(count(&world, "'claimed', 'running'"), 2);
+}
+
+async fn a_full_queue_refuses_and_writes_nothing(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    bind(&world.tasks, [rule(Scope::Venture, None, Some(3))]);
+    let mut outcomes = world.submit_all(many("a", 5)).await;
+    let refused = outcomes.split_off(3);
+    assert!(outcomes.iter().all(|outcome| outcome.is_ok()), "{outcomes:?}");
+    for outcome in refused {
+        let Err(Rejection::Refused(Refusal::QueueFull(full))) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!((full.key.to_string().as_str(), full.limit, full.held), ("venture `a`", 3, 3));
+    }
+    world.submit(of("b")).await;
+    assert_eq!(count(&world, "'pending'"), 4);
+    // What was handed out waits no more.
+    world.claim("w1", 4).await;
+    world.submit(of("a")).await;
+}
+
+async fn what_is_known_is_never_refused(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    bind(&world.tasks, [rule(Scope::Global, None, Some(1))]);
+    let known = job();
+    world.submit(known.clone()).await;
+    let again = world.submit_all(vec![known.clone()]).await.pop().unwrap().unwrap();
+    assert!(again.duplicate);
+    let again = world.tasks.submit_atomic(vec![known]).await.unwrap();
+    assert!(again[0].duplicate);
+}
+
+async fn what_comes_back_is_never_refused(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    bind(&world.tasks, [rule(Scope::Global, None, Some(1))]);
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        world.submit(job()).await;
+        held.extend(world.claim("w1", 1).await);
+    }
+    for assignment in &held {
+        assert_eq!(world.finish(assignment, Finishing::Release).await.unwrap(), State::Pending);
+    }
+    assert_eq!(refused(world.submit_all(vec![job()]).await.pop().unwrap()), "queue_full");
+}
+
+async fn an_atomic_submit_fits_or_changes_nothing(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    bind(&world.tasks, [rule(Scope::Venture, None, Some(3))]);
+    let tasks = [many("b", 2), many("a", 4)].concat();
+    let (index, refusal) = world.tasks.submit_atomic(tasks).await.unwrap_err();
+    assert_eq!(index, 5);
+    let Rejection::Refused(refusal) = refusal else { panic!("{refusal:?}") };
+    assert_eq!(refusal.code(), "queue_full");
+    assert_eq!(count(&world, "'pending'"), 0);
+    assert_eq!(world.tasks.submit_atomic(many("a", 3)).await.unwrap().len(), 3);
+}
+
+async fn a_ledger_counts_for_nothing(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    bind(&world.tasks, [rule(Scope::Global, Some(1), Some(1))]);
+    for _ in 0..3 {
+        world.submit(ledger()).await;
+    }
+    world.submit(job()).await;
+    assert_eq!(world.claim("w1", 5).await.len(), 1);
+}
+
+async fn a_rate_lets_so_many_through_in_each_period(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let rate = Some(Rate { count: 3, period_ms: 60_000 });
+    bind(&world.tasks, [Rule { rate, ..rule(Scope::Queue, None, None) }]);
+    world.submit_all((0..10).map(|_| job()).collect()).await;
+    let held = world.claim("w1", 2).await;
+    complete_all(&world, &held).await;
+    assert_eq!(world.claim("w1", 5).await.len(), 1);
+    world.pass_ms(59_999);
+    assert_eq!(world.claim("w1", 5).await.len(), 0);
+    world.pass_ms(1);
+    assert_eq!(world.claim("w1", 1).await.len(), 1);
+    assert_eq!(world.claim("w1", 5).await.len(), 2);
+    world.pass_ms(60_000);
+    assert_eq!(world.claim("w1", 5).await.len(), 3);
+}
+
+/// Nodes of one database, each with what it knows for itself; SQLite has one.
+fn nodes(world: &World) -> Vec<Tasks> {
+    match world.dialect() {
+        Dialect::Sqlite => vec![world.tasks.clone()],
+        Dialect::Postgres => (0..3).map(|_| Tasks::new(world.place.open(None))).collect(),
+    }
+}
+
+async fn many_nodes_at_once_never_exceed_a_limit(dialect: Dialect) {
+    let world = World::with_real_clock(dialect).await;
+    let rules = [rule(Scope::Global, Some(12), None), rule(Scope::Venture, Some(3), None)];
+    let nodes = nodes(&world);
+    nodes.iter().for_each(|node| bind(node, rules.clone()));
+    let all: Vec<NewTask> = (0..400).map(|n| of(&format!("v{}", n % 7))).collect();
+    world.submit_all(all).await;
+    let done = Arc::new(AtomicUsize::new(0));
+    let mut workers = Vec::new();
+    for (index, node) in nodes.iter().cycle().take(9).enumerate() {
+        let (node, done) = (node.clone(), Arc::clone(&done));
+        workers.push(tokio::spawn(async move {
+            while done.load(Ordering::SeqCst) < 400 {
+                let held = node.claim(claim_of(&format!("w{index}"), &["q"], 4)).await.unwrap();
+                tokio::task::yield_now().await;
+                let ends = held.iter().map(|a| finish_of(a, Finishing::Complete(None))).collect();
+                for outcome in node.finish(ends).await {
+                    outcome.unwrap();
+                    done.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        }));
+    }
+    while done.load(Ordering::SeqCst) < 400 {
+        let active = "SELECT venture FROM task WHERE status IN ('claimed', 'running')";
+        let text = tokio::task::block_in_place(|| world.by_hand(active).unwrap());
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        text.lines().for_each(|venture| *counts.entry(venture).or_default() += 1);
+        let all: usize = counts.values().sum();
+        assert!(all <= 12 && counts.values().all(|count| *count <= 3), "{counts:?}");
+    }
+    for worker in workers {
+        worker.await.unwrap();
+    }
+}
+
+async fn the_counts_are_what_the_tasks_say(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let mut held = Vec::new();
+    for n in 0..20 {
+        let new = task(|r| {
+            r.venture = Some(format!("v{}", n % 3));
+            r.stage = (n % 2 == 0).then(|| "build".into());
+            r.agent = Some(format!("a{}", n % 4));
+            r.portfolio = (n % 5 == 0).then(|| "p".into());
+        });
+        world.submit(new).await;
+        if n % 3 == 0 {
+            held.extend(world.claim("w1", 2).await);
+        }
+    }
+    for (n, assignment) in held.iter().enumerate() {
+        match n % 5 {
+            0 => drop(world.finish(assignment, Finishing::Complete(None)).await.unwrap()),
+            1 => drop(world.finish(assignment, Finishing::Release).await.unwrap()),
+            2 => drop(world.start(assignment).await.unwrap()),
+            3 => drop(world.cancel(assignment.task.id).await.unwrap()),
+            _ => {}
+        }
+    }
+    let counted = "SELECT key, active, pending FROM limit_use
+                   WHERE active <> 0 OR pending <> 0 ORDER BY key";
+    let keys = [
+        "'global:'",
+        "'venture:' || venture",
+        "'stage:' || stage",
+        "'agent:' || agent",
+        "'portfolio:' || portfolio",
+        "'queue:' || queue",
+    ];
+    let each =
+        keys.map(|key| format!("SELECT {key} AS key, status FROM task WHERE {key} IS NOT NULL"));
+    let truth = format!(
+        "SELECT key, sum(CASE WHEN status IN ('claimed', 'running') THEN 1 ELSE 0 END),
+             sum(CASE WHEN status IN ('pending', 'retry') THEN 1 ELSE 0 END)
+         FROM ({}) AS t WHERE status IN ('claimed', 'running', 'pending', 'retry')
+         GROUP BY key ORDER BY key",
+        each.join(" UNION ALL ")
+    );
+    assert_eq!(world.by_hand(counted).unwrap(), world.by_hand(&truth).unwrap());
+}
+
+async fn a_long_backlog_waits_for_those_who_come_later(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    world.submit_all(many("big", 300)).await;
+    world.claim("w1", 20).await;
+    world.pass_ms(1);
+    for n in 0..9 {
+        world.submit_all(many(&format!("small {n}"), 3)).await;
+    }
+    let mut held = Vec::new();
+    for _ in 0..31 {
+        held.extend(world.claim("w1", 1).await);
+    }
+    let counts = ventures(&held);
+    assert_eq!(counts.values().sum::<usize>() - counts["big"], 27, "{counts:?}");
+}
+
+async fn an_urgent_task_of_a_long_backlog_is_next(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    world.submit_all(many("big", 100)).await;
+    for n in 0..20 {
+        world.submit_all(many(&format!("small {n}"), 5)).await;
+    }
+    world.claim("w1", 30).await;
+    let mut urgent = of("big");
+    urgent.priority = 5;
+    let id = world.submit(urgent).await;
+    let held = world.claim("w1", 2).await;
+    assert!(held.iter().any(|assignment| assignment.task.id == id));
+}
+
+async fn turns_survive_claims_of_many(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    world.submit_all([many("a", 60), many("b", 60), many("c", 5)].concat()).await;
+    let held = world.claim("w1", 45).await;
+    let counts = ventures(&held);
+    assert_eq!(held.len(), 45);
+    assert_eq!(counts["c"], 5);
+    assert!(counts["a"].abs_diff(counts["b"]) <= 10, "{counts:?}");
+}
+
+async fn tasks_that_another_node_submits_are_found(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let other = Tasks::new(world.store.clone());
+    assert_eq!(world.claim("w1", 1).await.len(), 0);
+    for n in 0..3 {
+        // A lane that this node has never heard of.
+        other.submit(many(&format!("v{n}"), 2)).await.into_iter().for_each(|o| drop(o.unwrap()));
+        assert_eq!(world.claim("w1", 5).await.len(), 2);
+    }
+}
