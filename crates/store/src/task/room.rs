@@ -42,20 +42,30 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// Takes the lock and counts. Keys that were counted before are not counted again: nobody else
-    /// adds to them while the lock is held.
+    /// Takes the lock and counts what bears on it. Keys that were counted before are not counted
+    /// again: nobody else adds to them while the lock is held. Where nothing binds, nobody is
+    /// locked out.
     pub(super) fn hold<'b>(
         &mut self,
         tx: &mut dyn Tx,
         lock: Lock,
         bounds: impl IntoIterator<Item = &'b [Bound]>,
     ) -> Result<()> {
+        let bears = |bound: &&Bound| match lock {
+            Lock::Pending => bound.max_pending.is_some(),
+            Lock::Active => bound.binds_claims(),
+            Lock::Both => true,
+        };
+        let bounds: Vec<&Bound> = bounds.into_iter().flatten().filter(bears).collect();
+        if bounds.is_empty() {
+            return Ok(());
+        }
         if self.locked & lock as u8 != lock as u8 {
             // What was counted before a lock may have changed until it was taken.
             self.counts.clear();
         }
         let mut wanted: BTreeMap<&Key, Option<i64>> = BTreeMap::new();
-        for bound in bounds.into_iter().flatten() {
+        for bound in bounds {
             if !self.counts.contains_key(&bound.key) {
                 wanted.insert(&bound.key, bound.rate.map(|rate| rate.period_ms));
             }
@@ -66,12 +76,13 @@ impl Room {
         self.locked |= lock as u8;
         let keys: Vec<String> = wanted.keys().map(|key| key.text()).collect();
         let rows = tx.run(Call::one(&HOLD, vec![Value::Int(lock as i64), keys.into()]))?;
-        let now = tx.now()?;
         for row in &rows {
             let (key, count, began) = read(row)?;
-            let period = wanted.get(&key).copied().flatten();
-            let over = period.is_none_or(|period| now >= began.plus_ms(period));
-            let taken = if over { 0 } else { count.taken };
+            let taken = match wanted.get(&key).copied().flatten() {
+                Some(period_ms) if tx.now()? < began.plus_ms(period_ms) => count.taken,
+                // No rate, or a period that is over.
+                _ => 0,
+            };
             self.counts.insert(key, Count { taken, ..count });
         }
         Ok(())
@@ -79,7 +90,8 @@ impl Room {
 
     /// Whether one more task of these bounds may become active; it takes its place.
     pub(super) fn admit(&mut self, bounds: &[Bound]) -> bool {
-        if bounds.iter().any(|bound| !self.counts.contains_key(&bound.key)) {
+        let unknown = |bound: &Bound| bound.binds_claims() && !self.counts.contains_key(&bound.key);
+        if bounds.iter().any(unknown) {
             return false;
         }
         if limit::admit(1, bounds, &self.counts) < 1 {
