@@ -6,9 +6,9 @@ use windlass_checker::harness::{Server, WorkerProcess};
 use windlass_checker::load::Plan;
 
 const WORKER: &str = env!("CARGO_BIN_EXE_windlass-load-worker");
-/// Beyond the lease: the dead node may have had the duty to sweep, which is given to another after
-/// six seconds; then a sweep, a claim, and a machine that is busy with the load.
-const TAKEOVER_MS: i64 = 15_000;
+/// Beyond the lease: the dead node may have had the duty to sweep, which another one takes two
+/// seconds later, with its next round; the rest is for a machine that is busy with the load.
+const TAKEOVER_MS: i64 = 5_000;
 
 /// A worker that knows only one node, as if it ran on the same machine.
 fn worker_beside(plan: &Plan, node: &Server) -> WorkerProcess {

@@ -122,9 +122,9 @@ fn objects(value: &serde_json::Value, at: &str) -> Result<()> {
     let Value::Object(fields) = value else {
         return Err(Problem::field(at, "wrong_type", "must be an object with named fields"));
     };
-    for name in ["backoff", "error", "until", "replay"] {
-        if let Some(list @ Value::Array(_)) = fields.get(name) {
-            objects(list, &format!("{at}/{name}"))?;
+    for name in ["backoff", "error", "until", "replay", "retry_policy"] {
+        if let Some(inner @ (Value::Array(_) | Value::Object(_))) = fields.get(name) {
+            objects(inner, &format!("{at}/{name}"))?;
         }
     }
     for name in ["leases", "items"] {

@@ -1,23 +1,25 @@
-//! Random crashes between any two instructions of the step protocol.
+//! Random crashes between any two instructions of the step protocol, with several workers at once.
 //!
-//! A worker is a list of instructions: claim, run, record, begin, complete, finish. It may die
-//! before or after any of them, lose the answer of any call and repeat it, or come back when
-//! others have taken its task. Whatever happens, a recorded result never changes, and a step that
-//! must not run twice runs once, and once more for each time a person allowed it.
+//! A worker is a list of instructions: claim, look, run, record, begin, complete, fail, beat,
+//! finish. It may die before or after any of them, lose the answer of any call and repeat it, and
+//! lose its lease at any moment without noticing: then it goes on beside whoever has the task now,
+//! and some of their calls come at the same moment. Steps fail, with and without effect; people
+//! decide over those in doubt. Whatever happens, a recorded result never changes, a checkpoint is
+//! never that of an older attempt, and a step that must not run twice runs once, and once more for
+//! each time a person allowed it.
+
+mod worker;
 
 use crate::world::*;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::HashMap;
-use windlass_domain::id::StepId;
+use windlass_domain::id::TaskId;
 use windlass_domain::state::State;
-use windlass_domain::step::{CheckedStep, StepInput, StepState, check};
-use windlass_store::error::Rejection;
-use windlass_store::group::Outcome;
+use windlass_domain::step::StepState;
 use windlass_store::statement::Dialect;
 use windlass_store::step::Steps;
-use windlass_store::task::{
-    Assignment, BeginStep, Begun, Finishing, Holder, RecordStep, Resolution, StepEnd,
-};
+use windlass_store::task::Resolution;
+use worker::Worker;
 
 conformance!(crashes_change_no_result_and_repeat_nothing_that_must_not_be);
 
@@ -26,9 +28,13 @@ const STEPS: [(&str, bool); 5] =
     [("read", true), ("charge", false), ("write", true), ("mail", false), ("close", true)];
 /// How many stories one run tells; `WINDLASS_CRASH_SEEDS` says otherwise.
 const SEEDS: u64 = 12;
-const ATTEMPTS: usize = 60;
+/// More than any story needs.
+const INSTRUCTIONS: usize = 3_000;
+/// How many workers may think at once that they hold the task.
+const CROWD: usize = 3;
 
-/// A small generator, so that a seed tells the whole story.
+/// A small generator, so that a seed tells the whole story, but for which of two calls at the same
+/// moment came first.
 struct Chance(u64);
 
 impl Chance {
@@ -47,207 +53,189 @@ impl Chance {
 /// What the world saw.
 #[derive(Default)]
 struct Seen {
+    seed: u64,
     runs: HashMap<&'static str, usize>,
     allowed: HashMap<&'static str, usize>,
-    results: HashMap<String, serde_json::Value>,
+    results: HashMap<String, Value>,
+    checkpoint: Option<Value>,
     crashes: usize,
     doubts: usize,
+    failures: usize,
+    rejections: usize,
+    /// Calls that were refused to whoever had lost the task.
+    lost: usize,
+    /// Instructions that two workers carried out at the same moment.
+    clashes: usize,
+    checkpoints: usize,
 }
 
 impl Seen {
-    fn runs(&mut self, name: &'static str) {
-        *self.runs.entry(name).or_default() += 1;
+    /// It ran in the world outside; how often by now.
+    fn ran(&mut self, name: &'static str) -> usize {
+        let runs = self.runs.entry(name).or_default();
+        *runs += 1;
+        *runs
     }
 
     /// A result, once seen, is the same for ever.
-    fn result(&mut self, seed: u64, name: &str, result: &serde_json::Value) {
+    fn result(&mut self, name: &str, result: &Value) {
         let first = self.results.entry(name.to_owned()).or_insert_with(|| result.clone());
-        assert_eq!(first, result, "seed {seed}: the result of `{name}` has changed");
+        assert_eq!(first, result, "seed {}: the result of `{name}` has changed", self.seed);
     }
-}
 
-fn step(name: &str) -> CheckedStep {
-    check(&StepInput { name, kind: None, inputs: None, occurrence: None }).unwrap()
+    /// A checkpoint comes with its step, and none of an older attempt takes the place of a newer.
+    fn checkpoint(&mut self, now: Option<Value>, done: &[String]) {
+        if now == self.checkpoint {
+            return;
+        }
+        let told = now.clone().expect("a checkpoint stays");
+        let attempt = |of: &Value| of["attempt"].as_i64().unwrap();
+        let before = self.checkpoint.as_ref().map_or(0, attempt);
+        assert!(attempt(&told) >= before, "seed {}: {told} after attempt {before}", self.seed);
+        if let Some(step) = told["step"].as_str() {
+            assert!(done.iter().any(|name| name == step), "seed {}: {told}", self.seed);
+        }
+        self.checkpoints += 1;
+        self.checkpoint = now;
+    }
+
+    fn count(map: &HashMap<&'static str, usize>, name: &str) -> usize {
+        map.get(name).copied().unwrap_or_default()
+    }
+
+    /// What must not run twice has not, but for a person's word.
+    fn nothing_ran_too_often(&self) {
+        for (name, _) in STEPS.iter().filter(|(_, idempotent)| !idempotent) {
+            let (runs, most) =
+                (Seen::count(&self.runs, name), 1 + Seen::count(&self.allowed, name));
+            assert!(runs <= most, "seed {}: `{name}` ran {runs} times, not {most}", self.seed);
+        }
+    }
 }
 
 /// One story under way.
 struct Story<'a> {
     world: &'a World,
-    seed: u64,
+    task: TaskId,
     chance: Chance,
     seen: Seen,
-    /// Attempts that died, with the step they stood at; they may come back.
-    dead: Vec<(Assignment, Option<StepId>)>,
+    /// The one that has the task, and those that had it and did not notice.
+    workers: Vec<Worker>,
 }
 
-/// The attempt is over: the worker died, the task is parked, or it has ended.
-struct Over;
-
 impl Story<'_> {
-    fn crash(&mut self) -> Result<(), Over> {
-        if self.chance.one_in(7) {
+    /// Everything that is written is as it was, or new.
+    async fn look(&mut self) {
+        let steps = Steps::new(self.world.store.clone()).list(self.task, 0, 100).await.unwrap();
+        let done: Vec<_> = steps.into_iter().filter(|s| s.status == StepState::Done).collect();
+        for step in &done {
+            self.seen.result(&step.name, step.result.as_ref().unwrap());
+        }
+        let names: Vec<String> = done.into_iter().map(|step| step.name).collect();
+        let checkpoint = self.world.show(self.task).await.checkpoint;
+        self.seen.checkpoint(checkpoint, &names);
+        self.seen.nothing_ran_too_often();
+    }
+
+    /// The lease runs out. Whoever had it may be dead, or may go on.
+    async fn lose_lease(&mut self) {
+        self.world.pass_ms(60_000);
+        self.world.tasks.expire_leases(10).await.unwrap();
+    }
+
+    async fn claim(&mut self) {
+        let mut claim = claim_of("w", &["q"], 1);
+        claim.start = true;
+        if let Some(held) = self.world.tasks.claim(claim).await.unwrap().pop() {
+            assert_eq!(held.task.id, self.task);
+            self.workers.push(Worker::new(held));
+        }
+        while self.workers.len() > CROWD {
+            self.workers.remove(0);
+        }
+    }
+
+    /// Somebody dies.
+    fn crash(&mut self) {
+        if !self.workers.is_empty() {
+            let which = self.chance.below(self.workers.len() as u64) as usize;
+            self.workers.remove(which);
             self.seen.crashes += 1;
-            return Err(Over);
         }
-        Ok(())
     }
 
-    /// The answer may be lost: then the same call is made again.
-    fn loses_the_answer(&mut self) -> bool {
-        self.chance.one_in(6)
-    }
-
-    async fn attempt(&mut self, held: &Assignment, at: &mut Option<StepId>) -> Result<(), Over> {
-        for (name, idempotent) in STEPS {
-            self.crash()?;
-            self.haunt().await;
-            match idempotent {
-                true => self.repeatable(held, name).await?,
-                false => self.once(held, name, at).await?,
-            }
-        }
-        self.crash()?;
-        let ended = self.world.finish(held, complete()).await;
-        assert!(ended.is_ok(), "seed {}: {ended:?}", self.seed);
-        Ok(())
-    }
-
-    async fn repeatable(&mut self, held: &Assignment, name: &'static str) -> Result<(), Over> {
-        let steps = Steps::new(self.world.store.clone());
-        let known = steps.show(held.task.id, step(name).key.id(held.task.id)).await.unwrap();
-        if let Some(known) = known.filter(|step| step.status == StepState::Done) {
-            self.seen.result(self.seed, name, &known.result.unwrap());
-            return Ok(());
-        }
-        self.seen.runs(name);
-        let result = json!({ "by": held.attempt, "chance": self.chance.below(1_000_000) });
-        self.crash()?;
-        let item = RecordStep {
-            holder: Holder::new(held.task.id, held.lease_id, "w"),
-            step: step(name),
-            result: result.to_string(),
-            checkpoint: None,
-        };
-        let tries = if self.loses_the_answer() { 2 } else { 1 };
-        for _ in 0..tries {
-            let recorded = self.world.tasks.record_steps(vec![item.clone()]).await.pop().unwrap();
-            let kept = recorded.unwrap().earlier.unwrap_or_else(|| result.clone());
-            self.seen.result(self.seed, name, &kept);
-        }
-        self.crash()
-    }
-
-    async fn once(
-        &mut self,
-        held: &Assignment,
-        name: &'static str,
-        at: &mut Option<StepId>,
-    ) -> Result<(), Over> {
-        let holder = Holder::new(held.task.id, held.lease_id, "w");
-        let item = BeginStep { holder, step: step(name) };
-        if self.loses_the_answer() {
-            let _ = self.world.tasks.begin_step(item.clone()).await;
-        }
-        let id = match self.world.tasks.begin_step(item).await {
-            Ok(Begun::New(id)) => id,
-            Ok(Begun::Ended(step)) => {
-                assert_eq!(step.status, StepState::Done, "nobody rejects in this story");
-                self.seen.result(self.seed, name, &step.result.unwrap());
-                return Ok(());
-            }
-            Err(Rejection::Refused(refusal)) if refusal.code() == "in_doubt" => {
-                self.seen.doubts += 1;
-                return Err(Over);
-            }
-            Err(other) => panic!("seed {}: {other:?}", self.seed),
-        };
-        *at = Some(id);
-        self.crash()?;
-        self.seen.runs(name);
-        self.crash()?;
-        let result = json!({ "by": held.attempt, "run": self.seen.runs[name] });
-        let tries = if self.loses_the_answer() { 2 } else { 1 };
-        for _ in 0..tries {
-            let told = self.end(held, id, &result).await;
-            assert!(told.is_ok(), "seed {}: {told:?}", self.seed);
-        }
-        *at = None;
-        self.seen.result(self.seed, name, &result);
-        self.crash()
-    }
-
-    async fn end(&self, held: &Assignment, id: StepId, result: &serde_json::Value) -> Outcome<()> {
-        let end = StepEnd::Complete { result: result.to_string(), checkpoint: None };
-        let ended = self.world.tasks.end_step(id, held.lease_id, "w".into(), end).await;
-        ended.map(drop)
-    }
-
-    /// Somebody who died long ago comes back, and everything it says is refused.
-    async fn haunt(&mut self) {
-        if self.dead.is_empty() || !self.chance.one_in(4) {
+    /// One worker does its next instruction, or two do theirs at the same moment.
+    async fn work(&mut self) {
+        if self.workers.is_empty() {
             return;
         }
-        let which = self.chance.below(self.dead.len() as u64) as usize;
-        let (held, at) = self.dead[which].clone();
-        let ghost = json!("a ghost's");
-        if let Some(id) = at {
-            assert!(self.end(&held, id, &ghost).await.is_err(), "seed {}", self.seed);
+        let first = self.chance.below(self.workers.len() as u64) as usize;
+        let mut worker = self.workers.remove(first);
+        worker.choose(&mut self.chance);
+        // The answer may be lost: then the same call is made again.
+        let times = if self.chance.one_in(6) { 2 } else { 1 };
+        if self.workers.is_empty() || !self.chance.one_in(3) {
+            let answers = worker.act(self.world, times).await;
+            let contradicts = answers.has_ended_a_step() && self.chance.one_in(3);
+            if contradicts {
+                worker.contradict(self.world, &self.seen).await;
+            }
+            if worker.follow(answers, &mut self.chance, &mut self.seen).is_ok() {
+                self.workers.push(worker);
+            }
+            return;
         }
-        let item = RecordStep {
-            holder: Holder::new(held.task.id, held.lease_id, "w"),
-            step: step("ghost"),
-            result: ghost.to_string(),
-            checkpoint: None,
-        };
-        let recorded = self.world.tasks.record_steps(vec![item]).await.pop().unwrap();
-        assert_eq!(refused(recorded), "lease_lost", "seed {}", self.seed);
-        let late = self.world.finish(&held, Finishing::Complete(None)).await;
-        assert!(late.is_err(), "seed {}: {late:?}", self.seed);
+        let mut other = self.workers.remove(0);
+        other.choose(&mut self.chance);
+        let (answers, others) =
+            tokio::join!(worker.act(self.world, times), other.act(self.world, 1));
+        self.seen.clashes += 1;
+        for (mut one, answers) in [(worker, answers), (other, others)] {
+            if one.follow(answers, &mut self.chance, &mut self.seen).is_ok() {
+                self.workers.push(one);
+            }
+        }
     }
 
-    /// A person looks at the step in doubt.
+    /// A person looks at the step in doubt, and at the world outside.
     async fn person(&mut self) {
         let doubts = Steps::new(self.world.store.clone()).in_doubt(0, 10).await.unwrap();
-        let doubt = doubts.first().expect("a parked task waits for a person");
+        let doubt = doubts.iter().find(|step| step.task_id == self.task);
+        let doubt = doubt.expect("a parked task waits for a person");
         let (name, _) = *STEPS.iter().find(|(name, _)| *name == doubt.name).unwrap();
-        let has_run = self.seen.runs.get(name).copied().unwrap_or_default() > 0;
-        let resolution = match has_run && self.chance.one_in(2) {
-            true => Resolution::RecordResult(json!("seen by a person").to_string()),
-            false => {
+        let has_run = Seen::count(&self.seen.runs, name) > 0;
+        let resolution = match self.chance.below(6) {
+            0 => Resolution::Fail,
+            1..4 if has_run => Resolution::RecordResult(json!("seen by a person").to_string()),
+            _ => {
                 *self.seen.allowed.entry(name).or_default() += 1;
                 Resolution::AllowRerun
             }
         };
-        if let Resolution::RecordResult(_) = &resolution {
-            self.seen.result(self.seed, name, &json!("seen by a person"));
-        }
         let resolved = self.world.tasks.resolve_step(doubt.id, resolution, "olga".into(), None);
         resolved.await.unwrap();
     }
 
     async fn tell(mut self) -> Seen {
-        let id = self.world.submit(task(|r| r.max_retries = Some(100))).await;
-        for _ in 0..ATTEMPTS {
-            match self.world.status(id).await {
-                State::Waiting => self.person().await,
-                state if state.is_terminal() => break,
-                _ => {}
+        for _ in 0..INSTRUCTIONS {
+            let state = self.world.status(self.task).await;
+            if state.is_terminal() {
+                break;
             }
-            let mut claim = claim_of("w", &["q"], 1);
-            claim.start = true;
-            let Some(held) = self.world.tasks.claim(claim).await.unwrap().pop() else { continue };
-            let mut at = None;
-            if self.attempt(&held, &mut at).await.is_err() {
-                self.dead.push((held, at));
-                self.world.pass_ms(60_000);
-                self.world.tasks.expire_leases(10).await.unwrap();
+            match self.chance.below(14) {
+                0 => self.lose_lease().await,
+                1 => self.crash(),
+                2..5 if state == State::Waiting => self.person().await,
+                2..7 if state.is_claimable() => self.claim().await,
+                _ => self.work().await,
             }
+            self.look().await;
         }
-        assert_eq!(self.world.status(id).await, State::Completed, "seed {}", self.seed);
-        for (name, idempotent) in STEPS {
-            let runs = self.seen.runs.get(name).copied().unwrap_or_default();
-            let most = 1 + self.seen.allowed.get(name).copied().unwrap_or_default();
-            assert!(idempotent || runs <= most, "seed {}: `{name}` ran {runs} times", self.seed);
+        assert_eq!(self.world.status(self.task).await, State::Completed, "seed {}", self.seen.seed);
+        // Those who have not noticed go on until they do.
+        while !self.workers.is_empty() {
+            self.work().await;
+            self.look().await;
         }
         self.seen
     }
@@ -255,15 +243,18 @@ impl Story<'_> {
 
 async fn crashes_change_no_result_and_repeat_nothing_that_must_not_be(dialect: Dialect) {
     let seeds = std::env::var("WINDLASS_CRASH_SEEDS").map_or(SEEDS, |text| text.parse().unwrap());
-    let (mut crashes, mut doubts) = (0, 0);
     let world = World::new(dialect).await;
+    let mut counts = [0; 6];
     for seed in 1..=seeds {
         let chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let story = Story { world: &world, seed, chance, seen: Seen::default(), dead: Vec::new() };
+        let task = world.submit(task(|r| r.max_retries = Some(100))).await;
+        let seen = Seen { seed, ..Seen::default() };
+        let story = Story { world: &world, task, chance, seen, workers: Vec::new() };
         let seen = story.tell().await;
-        crashes += seen.crashes;
-        doubts += seen.doubts;
+        let counted =
+            [seen.crashes, seen.doubts, seen.failures, seen.lost, seen.clashes, seen.checkpoints];
+        counts.iter_mut().zip(counted).for_each(|(sum, n)| *sum += n);
     }
     // A run without them would show nothing.
-    assert!(crashes as u64 >= seeds && doubts as u64 >= seeds / 4, "{crashes} {doubts}");
+    assert!(counts.iter().all(|&count| count as u64 >= seeds / 4), "{counts:?}");
 }

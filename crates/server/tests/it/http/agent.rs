@@ -93,6 +93,15 @@ async fn every_bad_call_about_agents_is_refused_with_its_place(server: Server) {
             422,
             "/retry_policy/max_retries",
         ),
+        // serde alone would take a list as the fields in their order.
+        ("PUT", "/v1/agents/scout", policy(json!([null, null])), 422, "/retry_policy"),
+        (
+            "PUT",
+            "/v1/agents/scout",
+            policy(json!({ "backoff": [1] })),
+            422,
+            "/retry_policy/backoff",
+        ),
         (
             "PUT",
             "/v1/agents/scout",
