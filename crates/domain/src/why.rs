@@ -209,7 +209,14 @@ pub enum Reason {
         reason: Option<String>,
     },
     /// As many tasks as a limit allows are active.
-    LimitReached { scope: Scope, name: Option<String>, limit: i64, held: i64, holders: Vec<Holder> },
+    LimitReached {
+        scope: Scope,
+        name: Option<String>,
+        limit: i64,
+        held: i64,
+        /// Some of them: at most [`MOST_HOLDERS`].
+        holders: Vec<Holder>,
+    },
     /// As many tasks as a rate allows were handed out in the period that runs.
     RateReached {
         scope: Scope,

@@ -1,3 +1,5 @@
+//! Each reason alone, all together, and their words.
+
 use super::*;
 use crate::limit::{Count, Limits, Names, Rate, Rule};
 use uuid::Uuid;
@@ -75,13 +77,13 @@ fn stop(drains: bool) -> Stop {
     Stop { key: venture(), drains, by: "eve".into(), since: now(), reason: Some("audit".into()) }
 }
 
-fn code(reason: &Reason) -> String {
+fn name_of(reason: &Reason) -> String {
     let json = serde_json::to_value(reason).unwrap();
     json["code"].as_str().unwrap().to_owned()
 }
 
 fn codes(facts: &Facts) -> Vec<String> {
-    why(facts).iter().map(code).collect()
+    why(facts).iter().map(name_of).collect()
 }
 
 /// What parks a task, the code of the reason, and what its words must say.
@@ -198,7 +200,7 @@ fn each_reason_has_its_code_and_says_what_to_know() {
     });
     for (facts, expected, words) in others().into_iter().chain(parked) {
         let reasons = why(&facts);
-        assert_eq!(reasons.iter().map(code).collect::<Vec<_>>(), [expected]);
+        assert_eq!(reasons.iter().map(name_of).collect::<Vec<_>>(), [expected]);
         let detail = reasons[0].detail();
         assert!(detail.contains(words), "{expected}: {detail}");
         assert!(!detail.contains('\n') && !detail.is_empty());

@@ -4,6 +4,7 @@
 //! Absent: whoever decides by them. Claims and submits count for themselves, under their locks.
 
 use super::Tasks;
+use super::count;
 use super::show::Position;
 use crate::error::{Error, Result};
 use crate::statement;
@@ -49,6 +50,7 @@ impl Tasks {
 }
 
 fn traffic(tx: &mut dyn Tx, after: Position) -> Result<Traffic> {
+    count::prefer_indexes(tx)?;
     let now = tx.now()?;
     let held = one(tx, Call::one(&IN_ALL, Vec::new()))?;
     let ready = one(tx, Call::one(&ANYTHING_READY, vec![now.into()]))?;

@@ -211,7 +211,7 @@ fn views() -> Vec<Case> {
             &["task_history_position"],
             &["INTEGER PRIMARY KEY"],
         ),
-        reads(
+        writes(
             "task/anything_ready",
             &[(1, "'2026-06-01Z'")],
             &["task_state_ready", "task_state_due"],
