@@ -11,7 +11,7 @@ Usage: store-bench [--quick | --smoke] [--engine sqlite|postgres] [--only NAME] 
   --smoke              the smallest sizes: shows that everything runs, and no figures
   --engine NAME        only this database; both otherwise
   --only NAME          reference, hot, group, claim, snapshot, disk, latency, http, crowd,
-                       steps or wake; may be repeated
+                       steps, wake or flow; may be repeated
   --folder PATH        where SQLite's files go; must be on a real disk
   --snapshot-seconds N for how long the old snapshot is held
   --shape C,B,N        only this shape of load in the part `hot`
@@ -19,7 +19,7 @@ Usage: store-bench [--quick | --smoke] [--engine sqlite|postgres] [--only NAME] 
 
 PostgreSQL's superuser URL is read from WINDLASS_TEST_POSTGRES: see scripts/bench-store.";
 
-const PARTS: [&str; 11] = [
+const PARTS: [&str; 12] = [
     "reference",
     "hot",
     "group",
@@ -31,6 +31,7 @@ const PARTS: [&str; 11] = [
     "crowd",
     "steps",
     "wake",
+    "flow",
 ];
 
 /// Which database.
@@ -84,6 +85,10 @@ pub struct Sizes {
     pub long_task: usize,
     /// How often each kind of wait is woken.
     pub wakes: usize,
+    /// Lifecycles with and without limits in each round.
+    pub flow_tasks: usize,
+    /// Of the venture beside which others want their turn.
+    pub flow_backlog: usize,
 }
 
 impl Sizes {
@@ -116,6 +121,8 @@ impl Sizes {
             workflows: 1_000,
             long_task: 1_000,
             wakes: 40,
+            flow_tasks: 60_000,
+            flow_backlog: 10_000,
         }
     }
 
@@ -146,6 +153,8 @@ impl Sizes {
             workflows: 1_000,
             long_task: 1_000,
             wakes: 40,
+            flow_tasks: 30_000,
+            flow_backlog: 10_000,
         }
     }
 
@@ -169,6 +178,8 @@ impl Sizes {
             workflows: 20,
             long_task: 60,
             wakes: 2,
+            flow_tasks: 200,
+            flow_backlog: 200,
         }
     }
 }

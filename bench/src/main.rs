@@ -12,6 +12,7 @@ mod crowd;
 mod disk;
 mod facts;
 mod floor;
+mod flow;
 mod group_commit;
 mod hot;
 mod http;
@@ -89,6 +90,9 @@ async fn run(arguments: &Arguments) -> Result<()> {
         }
         if arguments.wants("wake") {
             wake::run(engine, &arguments.sizes).await?;
+        }
+        if arguments.wants("flow") {
+            flow::run(engine, &arguments.sizes).await?;
         }
     }
     Ok(())

@@ -200,6 +200,13 @@ pub struct Bound {
     pub rate: Option<Rate>,
 }
 
+impl Bound {
+    /// Whether claims have to ask.
+    pub fn binds_claims(&self) -> bool {
+        self.max_active.is_some() || self.rate.is_some()
+    }
+}
+
 /// The rules in force, ready to be asked.
 #[derive(Clone, Debug)]
 pub struct Limits {

@@ -184,15 +184,20 @@ CREATE TRIGGER task_state_update_count AFTER UPDATE ON task_state
     EXECUTE FUNCTION windlass_count_tasks();
 
 -- A claim or a submit that limits bind: first the lock, then, in a statement of its own and so with
--- a view of all that came before, what is held. 1 is the lock of submits, 2 that of claims; who
--- needs both takes them in this order.
+-- a view of all that came before, what is held. 1 is the lock of submits, 2 that of claims, 3 both,
+-- in this order.
 CREATE FUNCTION windlass_hold(lock int, keys text[])
 RETURNS TABLE (key text, active bigint, pending bigint, began_at timestamptz, taken bigint)
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtext('windlass ' || current_schema()), lock);
+    IF lock & 1 <> 0 THEN
+        PERFORM pg_advisory_xact_lock(hashtext('windlass ' || current_schema()), 1);
+    END IF;
+    IF lock & 2 <> 0 THEN
+        PERFORM pg_advisory_xact_lock(hashtext('windlass ' || current_schema()), 2);
+    END IF;
     RETURN QUERY
     SELECT k, coalesce(h.active, 0)::bigint, coalesce(h.pending, 0)::bigint, r.began_at, r.taken
     FROM unnest(keys) AS k

@@ -105,7 +105,9 @@ async fn run(
     for _ in 0..ROUNDS + lines {
         let (lanes, wanted) = (Arc::clone(lanes), open.iter().map(|&i| asking[i].clone()));
         let wanted: Vec<Asking> = wanted.collect();
-        let body = move |tx: &mut dyn Tx| take(tx, &lanes, &wanted, Vec::new(), Look::Everywhere);
+        let body = move |tx: &mut dyn Tx| {
+            take(tx, &lanes, &wanted, Vec::new(), Look::Everywhere, Room::default())
+        };
         let (each, everything) = match store.write("claim", body).await {
             Ok(took) => took.settle(),
             // What was taken in an earlier round is somebody's already.

@@ -18,6 +18,7 @@ statement!(PREFER_INDEXES, "task/prefer_indexes");
 statement!(COUNT_ENDED, "task/count_ended");
 statement!(FOLD_TALLY, "task/fold_tally");
 statement!(MOVE_TALLY, "task/move_tally");
+statement!(FOLD_COUNTS, "limit/fold");
 
 /// All of the above.
 pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[
@@ -30,6 +31,7 @@ pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[
     &COUNT_ENDED,
     &FOLD_TALLY,
     &MOVE_TALLY,
+    &FOLD_COUNTS,
 ];
 
 /// How many tasks there are.
@@ -48,10 +50,12 @@ impl Tasks {
         self.store.read("counts", counts).await
     }
 
-    /// Adds to the tally what ended since the last call; a duty calls it now and then.
+    /// Adds to the tally what ended since the last call, and up what connections that are gone have
+    /// counted for the limits; a duty calls it now and then.
     pub async fn fold_tally(&self) -> Result<()> {
         let fold = |tx: &mut dyn Tx| {
             tx.run(Call::one(&FOLD_TALLY, vec![]))?;
+            tx.run(Call::one(&FOLD_COUNTS, vec![]))?;
             tx.run(Call::one(&MOVE_TALLY, vec![])).map(drop)
         };
         self.store.write("fold_tally", fold).await

@@ -8,6 +8,7 @@ use super::claim::{self, Assignment, Claim};
 use super::hand_over::{Handed, hand_over};
 use super::hot::task_of;
 use super::lane::Lanes;
+use super::room::{Lock, Room};
 use super::submit::{Placed, Submitted, admit, insert, look_up, submitted};
 use super::take::{Took, take_after};
 use crate::error::Result;
@@ -17,6 +18,7 @@ use crate::tx::Tx;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use uuid::Uuid;
+use windlass_domain::limit::Bound;
 use windlass_domain::profile::Profile;
 use windlass_domain::task::{NewTask, When};
 
@@ -151,9 +153,13 @@ impl Done {
 impl Batch {
     fn run(&self, tx: &mut dyn Tx) -> Result<Done> {
         let all: Vec<&Placed> = self.tasks.iter().collect();
-        let (accepted, mut outcomes) = admit(tx, &all)?;
+        // Both locks at once, where both are needed: it is the same round trip.
+        let mut room = Room::default();
+        let bound = |placed: &&Placed| placed.bounds.iter().any(Bound::binds_claims);
+        let lock = if all.iter().any(bound) { Lock::Both } else { Lock::Pending };
+        let (accepted, mut outcomes) = admit(tx, &all, &mut room, lock)?;
         if let ([placed], [claim]) = (&accepted[..], &self.claims[..])
-            && let Some(handed) = hand_over(tx, &self.lanes, placed, claim)?
+            && let Some(handed) = hand_over(tx, &self.lanes, placed, claim, &mut room)?
         {
             let taken = match handed {
                 Handed::New(taken) => {
@@ -169,7 +175,7 @@ impl Batch {
             return Ok(Done { outcomes, taken });
         }
         let (inserted, ids) = insert(tx, &accepted);
-        let took = take_after(tx, &self.lanes, &self.claims, vec![inserted])?;
+        let took = take_after(tx, &self.lanes, &self.claims, vec![inserted], room)?;
         let rows = took.before.first().map(Vec::as_slice).unwrap_or_default();
         let new = rows.iter().map(|row| task_of(row, &ids)).collect::<Result<HashSet<Uuid>>>()?;
         let new = accepted.iter().filter(|placed| new.contains(&placed.task.id.0));

@@ -52,15 +52,14 @@ pub(super) fn hand_over(
     lanes: &Arc<Lanes>,
     placed: &Placed,
     claim: &Claim,
+    room: &mut Room,
 ) -> Result<Option<Handed>> {
     let task = &placed.task;
     let mut before = lanes.waiting(&task.queue, task.profile);
     if before.len() > MOST_LANES {
         return Ok(None);
     }
-    let is_bound = |bound: &Bound| bound.max_active.is_some() || bound.rate.is_some();
-    let mut room = Room::default();
-    let fits = match placed.bounds.iter().any(is_bound) {
+    let fits = match placed.bounds.iter().any(Bound::binds_claims) {
         true => {
             room.hold(tx, Lock::Active, [&placed.bounds[..]])?;
             room.admit(&placed.bounds)
@@ -143,7 +142,8 @@ fn hand_over_sqlite(
     let taken = tx.run(Call::each(&HAND_OVER, shared, item))?;
     if taken.is_empty() {
         // An older one waits: it goes first.
-        let took = take_after(tx, lanes, std::slice::from_ref(claim), Vec::new())?;
+        let claims = std::slice::from_ref(claim);
+        let took = take_after(tx, lanes, claims, Vec::new(), Room::default())?;
         let taken = took.settle().0.into_iter().next();
         return Ok(Handed::New(taken.map(|taken| taken.assignments).unwrap_or_default()));
     }

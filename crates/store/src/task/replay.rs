@@ -25,7 +25,7 @@ use windlass_domain::step::StepKey;
 use windlass_domain::task::{NewTask, When};
 
 statement!(shared ROOT, "replay/root");
-statement!(shared COUNT, "replay/count");
+statement!(COUNT, "replay/count");
 statement!(COPY_CHECKPOINT, "replay/copy_checkpoint");
 
 /// All of the above.

@@ -18,13 +18,15 @@ statement!(TAKE_RATE, "limit/take_rate");
 /// All of the above.
 pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&HOLD, &TAKE_RATE];
 
-/// What is serialized. Who needs both takes them in this order.
+/// What is serialized.
 #[derive(Clone, Copy)]
 pub(super) enum Lock {
     /// Submits, against each other.
     Pending = 1,
     /// Claims, against each other.
     Active = 2,
+    /// Both, submits first.
+    Both = 3,
 }
 
 /// What is held of some keys, for as long as the transaction lasts.
@@ -33,6 +35,8 @@ pub(super) struct Room {
     counts: Counts,
     /// Keys that turned out to have no room.
     full: BTreeSet<Key>,
+    /// Which locks are held.
+    locked: u8,
     /// How many were handed out of each key with a rate.
     rated: BTreeMap<Key, (i64, i64)>,
 }
@@ -46,12 +50,20 @@ impl Room {
         lock: Lock,
         bounds: impl IntoIterator<Item = &'b [Bound]>,
     ) -> Result<()> {
+        if self.locked & lock as u8 != lock as u8 {
+            // What was counted before a lock may have changed until it was taken.
+            self.counts.clear();
+        }
         let mut wanted: BTreeMap<&Key, Option<i64>> = BTreeMap::new();
         for bound in bounds.into_iter().flatten() {
             if !self.counts.contains_key(&bound.key) {
                 wanted.insert(&bound.key, bound.rate.map(|rate| rate.period_ms));
             }
         }
+        if wanted.is_empty() && self.locked & lock as u8 == lock as u8 {
+            return Ok(());
+        }
+        self.locked |= lock as u8;
         let keys: Vec<String> = wanted.keys().map(|key| key.text()).collect();
         let rows = tx.run(Call::one(&HOLD, vec![Value::Int(lock as i64), keys.into()]))?;
         let now = tx.now()?;

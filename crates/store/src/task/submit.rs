@@ -192,7 +192,7 @@ const SUBMITS: Hot<Placed, Outcome<Submitted>> = Hot {
     lane: Lane::Write,
     id: |placed| placed.task.id.0,
     run: |tx, tasks| {
-        let (accepted, mut outcomes) = admit(tx, tasks)?;
+        let (accepted, mut outcomes) = admit(tx, tasks, &mut Room::default(), Lock::Pending)?;
         if accepted.is_empty() {
             return Ok(outcomes);
         }
@@ -217,14 +217,15 @@ type Refused = HashMap<Uuid, Outcome<Submitted>>;
 pub(super) fn admit<'t>(
     tx: &mut dyn Tx,
     tasks: &[&'t Placed],
+    room: &mut Room,
+    lock: Lock,
 ) -> Result<(Vec<&'t Placed>, Refused)> {
     let is_limited = |placed: &&Placed| placed.bounds.iter().any(|b| b.max_pending.is_some());
     let mut refused = HashMap::new();
     if !tasks.iter().any(is_limited) {
         return Ok((tasks.to_vec(), refused));
     }
-    let mut room = Room::default();
-    room.hold(tx, Lock::Pending, tasks.iter().map(|placed| &placed.bounds[..]))?;
+    room.hold(tx, lock, tasks.iter().map(|placed| &placed.bounds[..]))?;
     let mut accepted = Vec::with_capacity(tasks.len());
     for &placed in tasks {
         match room.accept(&placed.bounds) {
@@ -387,7 +388,7 @@ type Written = std::result::Result<Vec<Submitted>, (usize, Refusal)>;
 
 fn submit_all(tx: &mut dyn Tx, tasks: &[Placed]) -> Result<Written> {
     let all: Vec<&Placed> = tasks.iter().collect();
-    let (accepted, mut refused) = admit(tx, &all)?;
+    let (accepted, mut refused) = admit(tx, &all, &mut Room::default(), Lock::Pending)?;
     let (call, ids) = insert(tx, &accepted);
     let rows = if accepted.is_empty() { Vec::new() } else { tx.run(call)? };
     let mut new = rows.iter().map(|row| task_of(row, &ids)).collect::<Result<BTreeSet<Uuid>>>()?;

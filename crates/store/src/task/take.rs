@@ -143,6 +143,7 @@ pub(super) fn take(
     asking: &[Asking],
     before: Vec<Call<'_>>,
     look: Look,
+    room: Room,
 ) -> Result<Took> {
     let mut looking = lanes.begin();
     if tx.fixed_now().is_some() {
@@ -157,7 +158,7 @@ pub(super) fn take(
     } else if ripens {
         ripen(tx, lanes)?;
     }
-    let mut room = lanes.limits().map(|_| Room::default());
+    let mut room = lanes.limits().map(|_| room);
     let mut plans: Vec<Vec<Part>> = vec![Vec::new(); asking.len()];
     let mut held_back = plan(tx, lanes, &mut looking, asking, &mut room, &mut plans)?;
     let short = |plans: &[Vec<Part>]| {
@@ -193,9 +194,10 @@ pub(super) fn take_after(
     lanes: &Arc<Lanes>,
     claims: &[Claim],
     before: Vec<Call<'_>>,
+    room: Room,
 ) -> Result<Took> {
     let asking: Vec<Asking> = claims.iter().cloned().map(Asking::new).collect();
-    take(tx, lanes, &asking, before, Look::Here)
+    take(tx, lanes, &asking, before, Look::Here, room)
 }
 
 fn quota(parts: &[Part]) -> i64 {

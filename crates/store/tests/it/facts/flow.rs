@@ -29,6 +29,7 @@ conformance!(
     a_rate_lets_so_many_through_in_each_period,
     many_nodes_at_once_never_exceed_a_limit,
     the_counts_are_what_the_tasks_say,
+    what_a_gone_connection_counted_is_kept,
     a_long_backlog_waits_for_those_who_come_later,
     an_urgent_task_of_a_long_backlog_is_next,
     turns_survive_claims_of_many,
@@ -354,6 +355,27 @@ async fn the_counts_are_what_the_tasks_say(dialect: Dialect) {
     assert_eq!(world.by_hand(counted).unwrap(), world.by_hand(&truth).unwrap());
 }
 
+async fn what_a_gone_connection_counted_is_kept(dialect: Dialect) {
+    let world = World::with_real_clock(dialect).await;
+    world.submit_all(many("a", 5)).await;
+    world.claim("w1", 2).await;
+    let counts = "SELECT key, active, pending FROM limit_use ORDER BY key";
+    let before = world.by_hand(counts).unwrap();
+    if dialect == Dialect::Postgres {
+        let other = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                     WHERE pid <> pg_backend_pid() AND datname = current_database()";
+        world.by_hand(other).unwrap();
+    }
+    // The first calls may meet the broken connections.
+    while world.tasks.fold_tally().await.is_err() {}
+    assert_eq!(world.by_hand(counts).unwrap(), before);
+    if dialect == Dialect::Postgres {
+        let gone = "SELECT count(*) FROM limit_count c WHERE backend <> 0 AND NOT EXISTS (
+                        SELECT 1 FROM pg_stat_activity a WHERE a.pid = c.backend)";
+        assert_eq!(world.by_hand(gone).unwrap(), "0");
+    }
+}
+
 async fn a_long_backlog_waits_for_those_who_come_later(dialect: Dialect) {
     let world = World::new(dialect).await;
     world.submit_all(many("big", 300)).await;
@@ -400,7 +422,8 @@ async fn tasks_that_another_node_submits_are_found(dialect: Dialect) {
     assert_eq!(world.claim("w1", 1).await.len(), 0);
     for n in 0..3 {
         // A lane that this node has never heard of.
-        other.submit(many(&format!("v{n}"), 2)).await.into_iter().for_each(|o| drop(o.unwrap()));
+        let outcomes = other.submit(many(&format!("v{n}"), 2)).await;
+        assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
         assert_eq!(world.claim("w1", 5).await.len(), 2);
     }
 }
