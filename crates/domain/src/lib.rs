@@ -30,3 +30,4 @@ pub mod transition;
 pub mod trouble;
 pub mod validate;
 pub mod wait;
+pub mod why;

@@ -5,6 +5,7 @@
 //! Absent: counting and locking. The store counts what the database holds, under the locks of the
 //! scopes that bind, in the order of [`Key`].
 
+mod drain;
 mod pressure;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ mod tests;
 use crate::state::named;
 use crate::task::NewTask;
 use crate::validate::{Errors, MAX_NAME_BYTES, MAX_SLOTS, Result};
+pub use drain::{Drain, WINDOW_MS};
 pub use pressure::{Backpressure, Level, Load, backpressure, estimated_wait_ms, utilization};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};

@@ -29,6 +29,8 @@ pub struct Load {
     pub pending: i64,
     /// The most pending tasks.
     pub max_pending: Option<i64>,
+    /// Whatever is pending waits for its time: none of it could start now.
+    pub only_later: bool,
     /// How many tasks left the queue lately…
     pub drained: i64,
     /// …and how long that took.
@@ -42,8 +44,16 @@ pub struct Backpressure {
     pub level: Level,
     /// Active tasks in per cent of those allowed.
     pub global_utilization: f64,
-    /// Pending tasks.
+    /// Claimed and running tasks.
+    pub active: i64,
+    /// The most active tasks; `null` is no limit.
+    pub max_active: Option<i64>,
+    /// Pending tasks, those that wait for a retry or for their time included.
     pub queue_depth: i64,
+    /// The most pending tasks; `null` is no limit.
+    pub max_pending: Option<i64>,
+    /// Tasks that left the queue in a second, while others waited; over the last minute.
+    pub drained_per_second: f64,
     /// How long a task submitted now would wait; `null` when nothing moves.
     pub estimated_wait_ms: Option<i64>,
     /// What to do, in words.
@@ -52,11 +62,16 @@ pub struct Backpressure {
 
 /// Everything there is to say about a load.
 pub fn backpressure(load: &Load) -> Backpressure {
-    let wait = estimated_wait_ms(load.pending, load.drained, load.drained_over_ms);
+    let ahead = if load.only_later { 0 } else { load.pending };
+    let wait = estimated_wait_ms(ahead, load.drained, load.drained_over_ms);
     Backpressure {
         level: level(load),
         global_utilization: utilization(load.active, load.max_active),
+        active: load.active,
+        max_active: load.max_active,
         queue_depth: load.pending,
+        max_pending: load.max_pending,
+        drained_per_second: per_second(load.drained, load.drained_over_ms),
         estimated_wait_ms: wait,
         recommendations: recommendations(load, wait),
     }
@@ -82,6 +97,11 @@ pub fn estimated_wait_ms(depth: i64, drained: i64, over_ms: i64) -> Option<i64> 
         let ms = i128::from(depth) * i128::from(over_ms) / i128::from(drained);
         Some(i64::try_from(ms).unwrap_or(i64::MAX))
     }
+}
+
+/// A pace in words that people know: so many in a second.
+fn per_second(drained: i64, over_ms: i64) -> f64 {
+    if drained <= 0 || over_ms <= 0 { 0.0 } else { drained as f64 * 1_000.0 / over_ms as f64 }
 }
 
 fn level(load: &Load) -> Level {

@@ -227,6 +227,7 @@ fn pressure_comes_with_advice() {
         max_active: Some(200),
         pending: 900,
         max_pending: Some(1_000),
+        only_later: false,
         drained: 60,
         drained_over_ms: 60_000,
     };
@@ -236,4 +237,18 @@ fn pressure_comes_with_advice() {
     let idle = backpressure(&Load { pending: 3, ..Load::default() });
     assert_eq!(idle.recommendations, ["start a worker: tasks wait and none runs"]);
     assert!(backpressure(&Load::default()).recommendations.is_empty());
+}
+
+#[test]
+fn what_waits_for_its_time_keeps_nobody_waiting() {
+    let later = backpressure(&Load { pending: 3, only_later: true, ..Load::default() });
+    assert_eq!((later.queue_depth, later.estimated_wait_ms), (3, Some(0)));
+    assert!(later.recommendations.is_empty());
+}
+
+#[test]
+fn the_pace_is_told_in_tasks_a_second() {
+    let load = Load { drained: 30, drained_over_ms: 20_000, ..Load::default() };
+    assert_eq!(backpressure(&load).drained_per_second, 1.5);
+    assert_eq!(backpressure(&Load::default()).drained_per_second, 0.0);
 }

@@ -100,6 +100,7 @@ pub(super) async fn status(arguments: StatusArguments, context: &Context) -> Res
     } else {
         let ask = async |path: &str| client.call(&Call::get(path), Patience::SHORT).await;
         found.insert("status".into(), ask("/v1/status").await?.body);
+        found.insert("backpressure".into(), ask("/v1/backpressure").await?.body);
         found.insert("nodes".into(), ask("/v1/nodes?limit=1000").await?.body["items"].clone());
     }
     let found = Value::Object(found);
@@ -134,6 +135,16 @@ fn print_status(found: &Value) {
     if let Some(nodes) = found["nodes"].as_array() {
         show("nodes", &nodes.len().to_string(), Paint::Plain);
     }
+    let pressure = &found["backpressure"];
+    let paint = match text(&pressure["level"]) {
+        "normal" => Paint::Green,
+        "elevated" => Paint::Yellow,
+        _ => Paint::Red,
+    };
+    show("backpressure", &pressure_words(pressure), paint);
+    for advice in pressure["recommendations"].as_array().into_iter().flatten() {
+        show("", text(advice), Paint::Plain);
+    }
     let counts = status["tasks"].as_object().into_iter().flatten();
     let counts: Vec<_> = counts.filter(|(_, count)| **count != 0).collect();
     if !counts.is_empty() {
@@ -156,6 +167,23 @@ fn print_status(found: &Value) {
         };
         print::table(&["QUEUE", "KIND", "READY"], &queues.iter().map(row).collect::<Vec<_>>());
     }
+}
+
+/// How hard the system is pressed, in one line.
+fn pressure_words(pressure: &Value) -> String {
+    let of = |held: &str, most: &str| {
+        let held = pressure[held].as_i64().unwrap_or_default();
+        match pressure[most].as_i64() {
+            Some(most) => format!("{held} of {most}"),
+            None => held.to_string(),
+        }
+    };
+    let wait = match pressure["estimated_wait_ms"].as_i64() {
+        Some(ms) => format!("a new task waits about {}", print::span(ms)),
+        None => "nothing moves".to_owned(),
+    };
+    let (active, pending) = (of("active", "max_active"), of("queue_depth", "max_pending"));
+    format!("{}: {active} active, {pending} pending, {wait}", text(&pressure["level"]))
 }
 
 pub(super) fn config(_: &ConfigArguments, context: &Context) -> Result<u8, Failure> {

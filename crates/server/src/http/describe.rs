@@ -6,6 +6,7 @@
 //! what the schema forbids is always refused, and a name beyond ASCII may be too long sooner.
 
 use super::credential::OPERATORS_ONLY;
+use super::pressure;
 use super::session::MAX_WAIT_MS;
 use serde_json::{Map, Value as Json, json};
 use windlass::domain::approval::{MAX_OCCURRENCE, MAX_REQUIRED};
@@ -36,6 +37,9 @@ pub fn complete(mut document: Json) -> Json {
             for (method, operation) in item.as_object_mut().into_iter().flatten() {
                 errors(path, method, operation);
                 optional_body(operation, &schemas);
+                if pressure::is_submit(method, path) {
+                    backpressure(operation);
+                }
             }
         }
     }
@@ -51,6 +55,7 @@ const NAMES: &[(&str, &str)] = &[
     ("ApprovalBody", "Approval"),
     ("AskRequest", "NewApproval"),
     ("AuditBody", "AuditEntry"),
+    ("BackpressureBody", "Backpressure"),
     ("DisplayBody", "ApprovalDisplay"),
     ("List_ApprovalBody", "ApprovalList"),
     ("List_AuditBody", "AuditList"),
@@ -130,6 +135,19 @@ fn optional_body(operation: &mut Json, schemas: &Json) {
     let Some(schema) = name.and_then(|name| schemas.get(name)) else { return };
     if schema.get("required").is_none() {
         operation["requestBody"]["required"] = json!(false);
+    }
+}
+
+/// Every answer to a submit says how hard the system is pressed, unless nobody knows who asks.
+fn backpressure(operation: &mut Json) {
+    let header = json!({
+        "description": "How hard the system is pressed; `GET /v1/backpressure` tells more.",
+        "schema": { "$ref": "#/components/schemas/BackpressureLevel" },
+    });
+    for (status, response) in operation["responses"].as_object_mut().into_iter().flatten() {
+        if !["401", "403", "421"].contains(&status.as_str()) {
+            response["headers"]["Windlass-Backpressure"] = header.clone();
+        }
     }
 }
 

@@ -7,8 +7,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use windlass::Engine;
+use windlass::domain::limit::Level;
 use windlass::store::task::Counts;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -56,6 +58,38 @@ pub struct Metrics {
     notices: Family<NoticeLabels, Gauge>,
     idle_workers: Gauge,
     open_waits: Gauge,
+    pressure: Pressure,
+}
+
+/// How close the system is to its limits.
+#[derive(Default)]
+struct Pressure {
+    level: Gauge,
+    utilization: Gauge<f64, AtomicU64>,
+    depth: Gauge,
+    wait: Gauge<f64, AtomicU64>,
+}
+
+impl Pressure {
+    fn register(&self, registry: &mut Registry) {
+        let level = "How hard the system is pressed: 0 normal, 1 elevated, 2 critical";
+        registry.register("backpressure_level", level, self.level.clone());
+        let utilization = "Active tasks, as a part of those allowed";
+        registry.register("backpressure_utilization_ratio", utilization, self.utilization.clone());
+        let depth = "Pending tasks, retries included";
+        registry.register("backpressure_queue_depth", depth, self.depth.clone());
+        let wait = "How long a task submitted now would wait; NaN when nothing moves";
+        registry.register("backpressure_estimated_wait_seconds", wait, self.wait.clone());
+    }
+
+    fn set(&self, engine: &Engine) {
+        let told = engine.backpressure();
+        let place = Level::ALL.iter().position(|level| *level == told.level);
+        self.level.set(place.unwrap_or_default() as i64);
+        self.utilization.set(told.global_utilization / 100.0);
+        self.depth.set(told.queue_depth);
+        self.wait.set(told.estimated_wait_ms.map_or(f64::NAN, |ms| ms as f64 / 1_000.0));
+    }
 }
 
 impl Metrics {
@@ -76,6 +110,8 @@ impl Metrics {
         registry.register("notices", "What became of notices on this node", notices.clone());
         registry.register("idle_workers", "Waiting for work on this node", idle_workers.clone());
         registry.register("open_waits", "Waits for a task on this node", open_waits.clone());
+        let pressure = Pressure::default();
+        pressure.register(&mut registry);
         Metrics {
             registry,
             requests,
@@ -86,6 +122,7 @@ impl Metrics {
             notices,
             idle_workers,
             open_waits,
+            pressure,
         }
     }
 
@@ -106,6 +143,7 @@ impl Metrics {
     ) -> Result<String, std::fmt::Error> {
         self.idle_workers.set(engine.idle_workers() as i64);
         self.open_waits.set(engine.open_waits() as i64);
+        self.pressure.set(engine);
         for stats in engine.duty_stats() {
             for (what, value) in [
                 ("runs", stats.runs),

@@ -5,7 +5,7 @@
 //! Absent from the log: queries, headers and bodies. They may hold secrets.
 
 use super::problem::Problem;
-use super::{Api, Caller, approval, origin};
+use super::{Api, Caller, approval, origin, pressure};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
@@ -71,7 +71,9 @@ async fn observe(State(api): State<Api>, mut request: Request, next: Next) -> Re
             if let Some(caller) = caller {
                 request.extensions_mut().insert::<Caller>(caller);
             }
-            run(&api, &route, request, next).await
+            let mut answered = run(&api, &route, request, next).await;
+            pressure::tell(&api.engine, &method, &route, &mut answered);
+            answered
         }
     };
     let code = Problem::name_request(&mut response, &id);

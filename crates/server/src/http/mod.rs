@@ -19,6 +19,7 @@ mod middleware;
 mod openapi;
 mod origin;
 mod poison;
+mod pressure;
 mod problem;
 mod replay;
 mod request;

@@ -4,8 +4,8 @@
 
 use super::problem::{Problem, TITLES};
 use super::{
-    Api, action, agent, alert, approval, describe, event, health, poison, replay, session, step,
-    submit, task, wait,
+    Api, action, agent, alert, approval, describe, event, health, poison, pressure, replay,
+    session, step, submit, task, wait,
 };
 use axum::Router;
 use axum::http::header;
@@ -99,6 +99,7 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(health::version))
         .routes(routes!(health::nodes))
         .routes(routes!(health::status))
+        .routes(routes!(pressure::show))
 }
 
 /// The document and its page.

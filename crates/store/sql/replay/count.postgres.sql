@@ -1,7 +1,7 @@
 -- How many tasks repeat a root, directly or not; $2 of them at most. The root stands in the family,
 -- so one more is counted, and taken off. Children are looked up one parent after the other, in the
--- index's order and within the bound: as a join they would be planned, without statistics, as a walk
--- over all tasks.
+-- index's order and within the bound: as a join they would be planned, without statistics, as a
+-- walk over all tasks.
 WITH RECURSIVE family (id) AS (
     SELECT $1::uuid
     UNION

@@ -34,6 +34,11 @@ pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[
     &FOLD_COUNTS,
 ];
 
+/// For reads of small indexes over large tables: whoever has no statistics might read the table.
+pub(super) fn prefer_indexes(tx: &mut dyn Tx) -> Result<()> {
+    tx.run(Call::one(&PREFER_INDEXES, vec![])).map(drop)
+}
+
 /// How many tasks there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -64,7 +69,7 @@ impl Tasks {
 
 fn counts(tx: &mut dyn Tx) -> Result<Counts> {
     let mut counts = Counts::default();
-    tx.run(Call::one(&PREFER_INDEXES, vec![]))?;
+    prefer_indexes(tx)?;
     for statement in [&COUNT_READY, &COUNT_DUE, &COUNT_HELD, &COUNT_PARKED, &COUNT_ENDED] {
         for row in tx.run(Call::one(statement, vec![]))? {
             *counts.by_status.entry(row.named(0)?).or_default() += row.int(1)?;

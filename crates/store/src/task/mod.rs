@@ -15,6 +15,7 @@ mod hot;
 mod lane;
 mod list;
 mod park;
+mod pressure;
 mod replay;
 mod resolve;
 mod retention;
@@ -37,6 +38,7 @@ pub(crate) use hold::keep_checkpoint;
 pub use hold::{Beat, Beaten, Start};
 pub use list::{Cursor, Filter, Order, Page};
 pub use park::{Park, Parked, Signalled};
+pub use pressure::Traffic;
 pub(crate) use replay::create as create_replay;
 pub use replay::{Consent, Replay, Replayed};
 pub use resolve::Resolution;
@@ -71,6 +73,7 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
         retention::STATEMENTS,
         show::STATEMENTS,
         count::STATEMENTS,
+        pressure::STATEMENTS,
         step::STATEMENTS,
         replay::STATEMENTS,
     ];

@@ -205,6 +205,18 @@ fn views() -> Vec<Case> {
             &["task_history_position"],
             &["INTEGER PRIMARY KEY"],
         ),
+        reads(
+            "history/left",
+            &[(1, "'1'"), (2, "0"), (3, "100")],
+            &["task_history_position"],
+            &["INTEGER PRIMARY KEY"],
+        ),
+        writes(
+            "task/anything_ready",
+            &[(1, "'2026-06-01Z'")],
+            &["task_state_ready", "task_state_due"],
+            &["task_state_ready", "task_state_due"],
+        ),
         writes("task/count_ended", &[], &["task_history_position"], &["INTEGER PRIMARY KEY"]),
         writes("task/fold_tally", &[], &["task_history_position"], &["INTEGER PRIMARY KEY"]),
         reads("task/count_ready", &[], &["task_state_ready"], &["task_state_ready"]),

@@ -13,6 +13,7 @@ mod error;
 mod held;
 mod log;
 mod notify;
+mod pressure;
 mod session;
 mod shutdown;
 mod stream;
@@ -114,6 +115,7 @@ struct Inner {
     steps: Steps,
     waiters: Waiters,
     timers: Arc<timer::Timers>,
+    pressure: pressure::Pressure,
     awaited: timer::Awaited,
     held: Held,
     alive: session::Alive,
@@ -152,6 +154,7 @@ impl Engine {
             steps: Steps::new(store.clone()),
             waiters: Waiters::default(),
             timers: Arc::default(),
+            pressure: pressure::Pressure::default(),
             awaited: timer::Awaited::default(),
             held: Held::default(),
             alive: session::Alive::default(),
@@ -177,6 +180,7 @@ impl Engine {
         engine.inner.learn_awaited().await;
         engine.spawn_log();
         engine.spawn_timers();
+        engine.spawn_pressure();
         engine.spawn_poll();
         engine.spawn_announcements();
         for duty in duty::standard() {

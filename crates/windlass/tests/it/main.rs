@@ -14,6 +14,7 @@ mod log;
 mod nodes;
 mod notice;
 mod pooler;
+mod pressure;
 mod sdk;
 mod sdk_inside;
 mod sdk_wait;

@@ -21,6 +21,7 @@ const ROUTES: &[&str] = &[
     "post /v1/approvals/{id}/deny",
     "post /v1/approvals/{id}/tokens",
     "get /v1/audit",
+    "get /v1/backpressure",
     "get /v1/events",
     "get /v1/nodes",
     "get /v1/notices",

@@ -19,6 +19,7 @@ mod list;
 mod node;
 mod page;
 mod poison;
+mod pressure;
 mod remote;
 mod replay;
 mod server;

@@ -22,6 +22,7 @@ mod ledger;
 mod list;
 mod notice;
 mod park;
+mod pressure;
 mod replay;
 mod retention;
 mod signal;

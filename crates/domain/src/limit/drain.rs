@@ -1,0 +1,87 @@
+//! How fast tasks leave the line: what the last minute shows, in parts of a second.
+//!
+//! Invariant: only time in which something waited counts. A line that was empty for a while says
+//! nothing about how fast it would have moved.
+
+use std::collections::VecDeque;
+
+/// How long something is remembered.
+pub const WINDOW_MS: i64 = 60_000;
+const PART_MS: i64 = 1_000;
+
+/// What left the line lately.
+#[derive(Clone, Debug, Default)]
+pub struct Drain {
+    parts: VecDeque<Part>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    at: i64,
+    drained: i64,
+    busy_ms: i64,
+}
+
+impl Drain {
+    /// In the `span_ms` before `now_ms` so many tasks left, and others waited or did not. Any clock
+    /// that only goes forward will do.
+    pub fn record(&mut self, now_ms: i64, span_ms: i64, drained: i64, waited: bool) {
+        let at = now_ms.div_euclid(PART_MS);
+        let is_known = self.parts.back().is_some_and(|part| part.at >= at);
+        if !is_known {
+            self.parts.push_back(Part { at, drained: 0, busy_ms: 0 });
+        }
+        if let Some(part) = self.parts.back_mut() {
+            part.drained += drained.max(0);
+            part.busy_ms += if waited || drained > 0 { span_ms.max(0) } else { 0 };
+        }
+        let oldest = (now_ms - WINDOW_MS).div_euclid(PART_MS);
+        while self.parts.front().is_some_and(|part| part.at <= oldest) {
+            self.parts.pop_front();
+        }
+    }
+
+    /// How many left, and how long that took.
+    pub fn lately(&self) -> (i64, i64) {
+        let sum = |of: fn(&Part) -> i64| self.parts.iter().map(of).sum();
+        (sum(|part| part.drained), sum(|part| part.busy_ms))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_left_lately_is_added_up_and_forgotten_after_a_minute() {
+        let mut drain = Drain::default();
+        for tick in 0..10 {
+            drain.record(tick * 500, 500, 3, true);
+        }
+        assert_eq!(drain.lately(), (30, 5_000));
+        drain.record(4_500 + WINDOW_MS - 1_000, 500, 0, true);
+        assert_eq!(drain.lately(), (6, 1_500));
+        drain.record(10 * WINDOW_MS, 500, 0, false);
+        assert_eq!(drain.lately(), (0, 0));
+    }
+
+    #[test]
+    fn time_in_which_nothing_waited_does_not_count() {
+        let mut drain = Drain::default();
+        drain.record(1_000, 500, 0, false);
+        drain.record(1_500, 500, 4, false);
+        drain.record(2_000, 500, 0, false);
+        assert_eq!(drain.lately(), (4, 500));
+        drain.record(2_500, 500, 0, true);
+        assert_eq!(drain.lately(), (4, 1_000));
+    }
+
+    #[test]
+    fn the_memory_is_bounded() {
+        let mut drain = Drain::default();
+        (0..10_000).for_each(|tick| drain.record(tick * 100, 100, 1, true));
+        assert!(drain.parts.len() <= 61);
+        let (drained, over_ms) = drain.lately();
+        assert_eq!(drained * 100, over_ms);
+    }
+}

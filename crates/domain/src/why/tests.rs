@@ -1,0 +1,293 @@
+//! Each reason alone, all together, and their words.
+
+use super::*;
+use crate::limit::{Count, Limits, Names, Rate, Rule};
+use uuid::Uuid;
+
+const NOON: i64 = 1_769_860_800_000;
+
+fn now() -> Timestamp {
+    Timestamp::from_ms(NOON)
+}
+
+fn later() -> Timestamp {
+    now().plus_ms(60_000)
+}
+
+fn task(n: u128) -> TaskId {
+    TaskId(Uuid::from_u128(n))
+}
+
+fn holder() -> Holder {
+    let (session, worker) = ("s1".to_owned(), Some("ann".to_owned()));
+    Holder { task_id: task(7), session, worker, since: Some(now()) }
+}
+
+/// A ready task in queue `q`, with one worker.
+fn facts() -> Facts {
+    Facts {
+        now: now(),
+        status: State::Pending,
+        profile: Profile::Job,
+        queue: "q".into(),
+        run_at: now(),
+        attempt: 0,
+        retry_count: 0,
+        max_retries: 3,
+        error: None,
+        caller: None,
+        finished_at: None,
+        holder: None,
+        lease_expires_at: None,
+        last_heartbeat_at: None,
+        awaited: None,
+        stops: Vec::new(),
+        bounds: Vec::new(),
+        counts: Counts::new(),
+        rates_until: BTreeMap::new(),
+        holders: BTreeMap::new(),
+        line: Line { workers: 1, slots: 2, ventures: 1, pending: 1, ..Line::default() },
+    }
+}
+
+fn venture() -> Key {
+    Key { scope: Scope::Venture, name: "acme".into() }
+}
+
+/// Its venture may have one active task and begin two a minute, and is at both bounds.
+fn at_its_limits() -> Facts {
+    let rule = Rule {
+        scope: Scope::Venture,
+        name: Some("acme".into()),
+        max_active: Some(1),
+        max_pending: Some(0),
+        rate: Some(Rate { count: 2, period_ms: 60_000 }),
+    };
+    let bounds = Limits::new([rule]).binding(&Names { venture: Some("acme"), ..Names::default() });
+    Facts {
+        bounds,
+        counts: [(venture(), Count { active: 1, pending: 9, taken: 2 })].into(),
+        rates_until: [(venture(), later())].into(),
+        holders: [(venture(), vec![holder()])].into(),
+        ..facts()
+    }
+}
+
+fn stop(drains: bool) -> Stop {
+    Stop { key: venture(), drains, by: "eve".into(), since: now(), reason: Some("audit".into()) }
+}
+
+fn name_of(reason: &Reason) -> String {
+    let json = serde_json::to_value(reason).unwrap();
+    json["code"].as_str().unwrap().to_owned()
+}
+
+fn codes(facts: &Facts) -> Vec<String> {
+    why(facts).iter().map(name_of).collect()
+}
+
+/// What parks a task, the code of the reason, and what its words must say.
+fn parked() -> Vec<(Option<Awaited>, &'static str, &'static str)> {
+    let question = Awaited::Approval {
+        approval_id: ApprovalId(Uuid::from_u128(1)),
+        gate: "pay".into(),
+        action: "transfer".into(),
+        required: 2,
+        approvals: 1,
+        until: Some(later()),
+    };
+    let doubt = Awaited::Person { step_id: StepId(Uuid::nil()), step: Some("charge".into()) };
+    let signal = Awaited::Signal { signal: "go".into(), key: Some("k".into()), until: None };
+    let (task_id, until) = (task(9), Some(later()));
+    let other = Awaited::Task { task_id, status: Some(State::Running), until };
+    vec![
+        (
+            Some(question),
+            "waiting_for_approval",
+            "approval 00000000-0000-0000-0000-000000000001 of `transfer` at gate `pay`: 1 of 2 \
+             voices so far, by 2026-01-31T12:01:00.000Z",
+        ),
+        (Some(doubt), "in_doubt", "step `charge` (00000000-"),
+        (Some(signal), "waiting_for_signal", "the signal `go` with key `k`"),
+        (
+            Some(other),
+            "waiting_for_task",
+            "task 00000000-0000-0000-0000-000000000009, which is running, until",
+        ),
+        (
+            Some(Awaited::Time { until: later() }),
+            "waiting_for_time",
+            "sleeps until 2026-01-31T12:01:00.000Z",
+        ),
+        (None, "waiting", "moved by hand"),
+    ]
+}
+
+/// Likewise for tasks that are not parked.
+fn others() -> Vec<(Facts, &'static str, &'static str)> {
+    let ended = |status, error| Facts { status, error, finished_at: Some(now()), ..facts() };
+    let broken = Some(TaskError::new("TIMEOUT", "the model fell silent"));
+    let only = |change: fn(&mut Facts)| {
+        let mut facts = at_its_limits();
+        change(&mut facts);
+        facts
+    };
+    let failed = Facts { status: State::Retry, run_at: later(), attempt: 1, ..facts() };
+    vec![
+        (ended(State::Completed, None), "finished", "ended completed at 2026-01-31T12:00:00.000Z"),
+        (
+            ended(State::Failed, broken.clone()),
+            "finished",
+            "ended failed at 2026-01-31T12:00:00.000Z: TIMEOUT: the model fell silent",
+        ),
+        (
+            Facts { status: State::Running, attempt: 2, holder: Some(holder()), ..facts() },
+            "held",
+            "runs in the hands of worker `ann` (session s1) since 2026-01-31T12:00:00.000Z, \
+             attempt 2",
+        ),
+        (
+            Facts { status: State::Claimed, lease_expires_at: Some(now()), ..facts() },
+            "held",
+            "its lease has run out",
+        ),
+        (
+            Facts { profile: Profile::Ledger, caller: Some("boss".into()), ..facts() },
+            "run_elsewhere",
+            "`boss` reports",
+        ),
+        (
+            Facts { retry_count: 1, error: broken, ..failed },
+            "backing_off",
+            "attempt 1 failed (TIMEOUT: the model fell silent); it is tried again at \
+             2026-01-31T12:01:00.000Z, retry 1 of 3",
+        ),
+        (Facts { run_at: later(), ..facts() }, "scheduled", "for 2026-01-31T12:01:00.000Z"),
+        (
+            Facts { stops: vec![stop(false)], ..facts() },
+            "paused",
+            "venture `acme` is paused by `eve` since 2026-01-31T12:00:00.000Z (audit)",
+        ),
+        (
+            only(|facts| facts.bounds[0].rate = None),
+            "limit_reached",
+            "venture `acme` may have 1 active task and has 1; held by task \
+             00000000-0000-0000-0000-000000000007 of `ann`",
+        ),
+        (
+            only(|facts| facts.bounds[0].max_active = None),
+            "rate_reached",
+            "venture `acme` may begin 2 tasks in 60000 ms, and has; the next from \
+             2026-01-31T12:01:00.000Z on",
+        ),
+        (
+            Facts { line: Line { workers: 0, ..facts().line }, ..facts() },
+            "no_worker",
+            "takes job tasks of queue `q`",
+        ),
+        (facts(), "ready", "is ready, first in its lane; 1 worker is there; nothing has left"),
+    ]
+}
+
+#[test]
+fn each_reason_has_its_code_and_says_what_to_know() {
+    let parked = parked().into_iter().map(|(awaited, code, words)| {
+        let status = match code {
+            "waiting_for_approval" => State::WaitingForApproval,
+            _ => State::Waiting,
+        };
+        (Facts { status, awaited, ..facts() }, code, words)
+    });
+    for (facts, expected, words) in others().into_iter().chain(parked) {
+        let reasons = why(&facts);
+        assert_eq!(reasons.iter().map(name_of).collect::<Vec<_>>(), [expected]);
+        let detail = reasons[0].detail();
+        assert!(detail.contains(words), "{expected}: {detail}");
+        assert!(!detail.contains('\n') && !detail.is_empty());
+    }
+}
+
+#[test]
+fn everything_that_holds_a_task_back_is_told_in_order() {
+    let mut all = at_its_limits();
+    all.run_at = later();
+    all.stops = vec![stop(true), stop(false)];
+    all.line.workers = 0;
+    let expected =
+        ["scheduled", "paused", "limit_reached", "rate_reached", "no_worker", "draining"];
+    assert_eq!(codes(&all), expected);
+    // Whatever is over is told no more, and the rest stays in its order.
+    all.run_at = now();
+    assert_eq!(codes(&all), expected[1..]);
+    all.stops.pop();
+    assert_eq!(codes(&all), expected[2..]);
+    all.counts.clear();
+    assert_eq!(codes(&all), expected[4..]);
+    all.line.workers = 1;
+    assert_eq!(codes(&all), ["draining", "ready"]);
+}
+
+#[test]
+fn limits_come_in_the_order_of_their_scopes() {
+    let rule =
+        |scope| Rule { scope, name: None, max_active: Some(0), max_pending: None, rate: None };
+    let names = Names { venture: Some("acme"), queue: Some("q"), ..Names::default() };
+    let bounds =
+        Limits::new([Scope::Queue, Scope::Venture, Scope::Global].map(rule)).binding(&names);
+    let reasons = why(&Facts { bounds, ..facts() });
+    let scope = |reason: &Reason| match reason {
+        Reason::LimitReached { scope, .. } => *scope,
+        other => panic!("{other:?}"),
+    };
+    let scopes: Vec<Scope> = reasons.iter().map(scope).collect();
+    assert_eq!(scopes, [Scope::Global, Scope::Venture, Scope::Queue]);
+}
+
+#[test]
+fn a_task_in_hands_or_at_its_end_is_held_back_by_nothing_else() {
+    for status in [State::Running, State::Claimed, State::Completed, State::Waiting] {
+        let pressed = at_its_limits();
+        let facts = Facts { status, stops: vec![stop(false)], run_at: later(), ..pressed };
+        assert_eq!(why(&facts).len(), 1, "{status}");
+    }
+}
+
+#[test]
+fn everything_has_no_name_and_others_have() {
+    let everything = Key { scope: Scope::Global, name: String::new() };
+    let facts = Facts { stops: vec![Stop { key: everything, ..stop(false) }], ..facts() };
+    let reasons = why(&facts);
+    assert!(reasons[0].detail().starts_with("all work is paused"), "{}", reasons[0].detail());
+    assert_eq!(serde_json::to_value(&reasons[0]).unwrap()["name"], serde_json::Value::Null);
+}
+
+#[test]
+fn the_place_in_line_is_bounded_and_turns_are_counted() {
+    let ready = |line: Line| {
+        let mut reasons = why(&Facts { line, ..facts() });
+        let reason = reasons.pop().unwrap();
+        let Reason::Ready { ahead, ahead_at_least, estimated_wait_ms, .. } = reason else {
+            panic!("{reason:?}")
+        };
+        (ahead, ahead_at_least, estimated_wait_ms)
+    };
+    let line = Line { workers: 1, ventures: 1, pending: 5_000, drained: 60, ..Line::default() };
+    let line = Line { drained_over_ms: 60_000, ..line };
+    assert_eq!(ready(Line { ahead: 9, ..line }), (9, false, Some(10_000)));
+    // Nine turns of ten ventures and its own; but no more than there are.
+    assert_eq!(ready(Line { ahead: 9, ventures: 10, ..line }), (9, false, Some(100_000)));
+    let few = Line { ahead: 9, ventures: 10, pending: 20, ..line };
+    assert_eq!(ready(few), (9, false, Some(20_000)));
+    assert_eq!(ready(Line { ahead: 1_001, drained: 0, ..line }), (1_000, true, None));
+}
+
+#[test]
+fn words_of_others_cannot_deceive() {
+    let mut stop = stop(false);
+    stop.reason = Some("done\n\u{202e}ycnan".into());
+    let detail = why(&Facts { stops: vec![stop], ..facts() })[0].detail();
+    assert!(detail.contains("(done\\u000a\\u202eycnan)"), "{detail}");
+    let long = TaskError::new("TIMEOUT", "x".repeat(10_000));
+    let facts = Facts { status: State::Failed, error: Some(long), ..facts() };
+    assert!(why(&facts)[0].detail().chars().count() < 300);
+}

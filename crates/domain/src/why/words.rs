@@ -1,0 +1,196 @@
+//! Reasons in words that a person can act upon.
+//!
+//! Invariant: one line, and nothing in it that could deceive: names and messages are others' text.
+
+use super::{Holder, LastError, Reason};
+use crate::limit::{Key, Scope};
+use crate::show;
+use crate::state::State;
+use crate::time::Timestamp;
+
+/// How much of an error's message is repeated.
+const MESSAGE_CHARS: usize = 200;
+
+impl Reason {
+    /// The reason in words, and what would change it.
+    pub fn detail(&self) -> String {
+        match self {
+            Reason::Finished { status, since, error } => finished(*status, *since, error),
+            Reason::Held { .. } => self.held(),
+            Reason::WaitingForApproval { .. } => self.approval(),
+            Reason::InDoubt { step_id, step } => {
+                let step = step.as_ref().map_or_else(String::new, |name| quoted(name) + " ");
+                let (what, who) = (format!("step {step}({step_id})"), "a person must decide");
+                format!("nobody knows whether {what} ran: {who} with `windlass step resolve`")
+            }
+            Reason::WaitingForSignal { signal, key, until } => {
+                let key = key.as_ref().map(|key| format!(" with key {}", quoted(key)));
+                let key = key.unwrap_or_default();
+                format!("waits for the signal {}{key}{}", quoted(signal), at_most(*until))
+            }
+            Reason::WaitingForTask { task_id, status, until } => {
+                let now = status.map(|status| format!(", which is {status}")).unwrap_or_default();
+                format!("waits for the end of task {task_id}{now}{}", at_most(*until))
+            }
+            Reason::WaitingForTime { until } => format!("sleeps until {until}"),
+            Reason::Waiting {} => {
+                "is parked, and nobody knows for what: it was moved by hand; cancel it".to_owned()
+            }
+            Reason::RunElsewhere { caller } => {
+                let caller = caller.as_deref().map_or_else(|| "its caller".to_owned(), quoted);
+                format!("is run elsewhere: {caller} reports what becomes of it")
+            }
+            Reason::BackingOff { .. } => self.backing_off(),
+            Reason::Scheduled { until } => format!("is scheduled for {until}"),
+            Reason::Paused { scope, name, by, since, reason } => {
+                let what = thing(*scope, name);
+                let (by, why) = (quoted(by), because(reason));
+                format!("{what} is paused by {by} since {since}{why}; resume it")
+            }
+            Reason::Draining { scope, name, by, since, reason } => {
+                let what = thing(*scope, name);
+                let (by, why) = (quoted(by), because(reason));
+                format!(
+                    "{what} drains by order of {by} since {since}{why}: it takes nothing new in, \
+                     and hands this task out all the same"
+                )
+            }
+            Reason::LimitReached { .. } => self.limit(),
+            Reason::RateReached { scope, name, limit, period_ms, until } => {
+                let next = until.map(|until| format!("; the next from {until} on"));
+                let (what, next) = (thing(*scope, name), next.unwrap_or_default());
+                format!("{what} may begin {limit} tasks in {period_ms} ms, and has{next}")
+            }
+            Reason::NoWorker { queue, kind } => {
+                let queue = quoted(queue);
+                format!("no worker that is alive takes {kind} tasks of queue {queue}: start one")
+            }
+            Reason::Ready { .. } => self.ready(),
+        }
+    }
+
+    fn held(&self) -> String {
+        let Reason::Held { status, session, worker, since, attempt, lease_expired, .. } = self
+        else {
+            return String::new();
+        };
+        let who = match (worker, session) {
+            (Some(worker), Some(session)) => {
+                format!("worker {} (session {})", quoted(worker), show::text(session))
+            }
+            (None, Some(session)) => show::text(session),
+            _ => "somebody".to_owned(),
+        };
+        let since = since.map(|since| format!(" since {since}")).unwrap_or_default();
+        let doing = if *status == State::Running { "runs" } else { "is claimed" };
+        let late = match lease_expired {
+            true => "; its lease has run out, and it is taken back soon",
+            false => "",
+        };
+        format!("{doing} in the hands of {who}{since}, attempt {attempt}{late}")
+    }
+
+    fn approval(&self) -> String {
+        let Reason::WaitingForApproval { approval_id, gate, action, required, approvals, until } =
+            self
+        else {
+            return String::new();
+        };
+        let (gate, action) = (quoted(gate), quoted(action));
+        let by = until.map(|until| format!(", by {until}")).unwrap_or_default();
+        format!(
+            "waits for approval {approval_id} of {action} at gate {gate}: {approvals} of \
+             {required} voices so far{by}"
+        )
+    }
+
+    fn backing_off(&self) -> String {
+        let Reason::BackingOff { until, attempt, retry_count, max_retries, error } = self else {
+            return String::new();
+        };
+        let error = error.as_ref().map(|error| format!(" ({})", said(error)));
+        let error = error.unwrap_or_default();
+        format!(
+            "attempt {attempt} failed{error}; it is tried again at {until}, retry {retry_count} \
+             of {max_retries}"
+        )
+    }
+
+    fn limit(&self) -> String {
+        let Reason::LimitReached { scope, name, limit, held, holders } = self else {
+            return String::new();
+        };
+        let what = thing(*scope, name);
+        let by = match holders.first() {
+            None => String::new(),
+            Some(first) => {
+                let others = held - 1;
+                let more = if others > 0 { format!(" and {others} more") } else { String::new() };
+                format!("; held by {}{more}", holder(first))
+            }
+        };
+        let most = many(*limit, "active task", "active tasks");
+        format!("{what} may have {most} and has {held}{by}")
+    }
+
+    fn ready(&self) -> String {
+        let Reason::Ready { ahead, ahead_at_least, ventures, workers, .. } = self else {
+            return String::new();
+        };
+        let ahead = match (ahead, ahead_at_least) {
+            (0, _) => "first in its lane".to_owned(),
+            (n, false) => format!("behind {}", many(*n, "task", "tasks")),
+            (n, true) => format!("behind more than {n} tasks"),
+        };
+        let turns = match ventures {
+            ..=1 => String::new(),
+            n => format!(", {n} ventures take turns"),
+        };
+        let start = match self {
+            Reason::Ready { estimated_wait_ms: Some(ms), estimated_start_at: Some(at), .. } => {
+                format!("starts in about {ms} ms, at {at}")
+            }
+            _ => "nothing has left this queue in the last minute".to_owned(),
+        };
+        let workers = many(*workers, "worker is", "workers are");
+        format!("is ready, {ahead}{turns}; {workers} there; {start}")
+    }
+}
+
+fn finished(status: State, since: Option<Timestamp>, error: &Option<LastError>) -> String {
+    let since = since.map(|since| format!(" at {since}")).unwrap_or_default();
+    let error = error.as_ref().map(|error| format!(": {}", said(error))).unwrap_or_default();
+    format!("ended {status}{since}{error}")
+}
+
+fn holder(holder: &Holder) -> String {
+    let who = holder.worker.as_deref().unwrap_or(&holder.session);
+    format!("task {} of {}", holder.task_id, quoted(who))
+}
+
+fn said(error: &LastError) -> String {
+    let message: String = error.message.chars().take(MESSAGE_CHARS).collect();
+    let cut = if message.len() < error.message.len() { "…" } else { "" };
+    format!("{}: {}{cut}", show::text(&error.code), show::text(&message))
+}
+
+fn thing(scope: Scope, name: &Option<String>) -> String {
+    let name = name.as_deref().map(show::text).unwrap_or_default();
+    Key { scope, name }.to_string()
+}
+
+fn quoted(name: &str) -> String {
+    format!("`{}`", show::text(name))
+}
+
+fn because(reason: &Option<String>) -> String {
+    reason.as_ref().map_or_else(String::new, |reason| format!(" ({})", show::text(reason)))
+}
+
+fn at_most(until: Option<Timestamp>) -> String {
+    until.map_or_else(String::new, |until| format!(", until {until} at most"))
+}
+
+fn many(n: i64, one: &str, more: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { more })
+}

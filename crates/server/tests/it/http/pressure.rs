@@ -1,0 +1,73 @@
+//! Backpressure: an endpoint, a header on every answer to a submit, gauges, and words.
+
+use super::server::{Server, eventually};
+use super::step_command::ok;
+use reqwest::Method;
+use serde_json::{Value as Json, json};
+
+super::facts!(
+    a_server_tells_how_close_it_is_to_its_limits,
+    every_answer_to_a_submit_carries_the_level,
+    metrics_and_the_status_tell_it_too,
+);
+
+async fn pressure(server: &Server) -> Json {
+    server.get("/v1/backpressure").await.expect(200)
+}
+
+async fn a_server_tells_how_close_it_is_to_its_limits(server: Server) {
+    let calm = pressure(&server).await;
+    assert_eq!((&calm["level"], &calm["queue_depth"]), (&json!("normal"), &json!(0)));
+    assert_eq!((&calm["estimated_wait_ms"], &calm["recommendations"]), (&json!(0), &json!([])));
+    server.submit("q").await;
+    eventually("a task waits", || async { pressure(&server).await["queue_depth"] == 1 }).await;
+    let told = pressure(&server).await;
+    assert_eq!(told["estimated_wait_ms"], json!(null), "nothing moves");
+    assert_eq!(told["recommendations"], json!(["start a worker: tasks wait and none runs"]));
+    let session = server.worker("q", 1).await;
+    server.claim(&session).await;
+    eventually("it is active", || async { pressure(&server).await["active"] == 1 }).await;
+}
+
+async fn every_answer_to_a_submit_carries_the_level(server: Server) {
+    let task = || json!({ "queue": "q", "id": "00000000-0000-7000-8000-000000000001" });
+    for (path, body, status) in [
+        ("/v1/tasks", task(), 201),
+        ("/v1/tasks", task(), 200),
+        ("/v1/tasks?dry_run=true", task(), 200),
+        ("/v1/tasks", json!({ "queue": "" }), 422),
+        ("/v1/tasks", json!("no object"), 422),
+        ("/v1/tasks/batch", json!({ "tasks": [task()] }), 201),
+        ("/v1/tasks/batch", json!({ "tasks": [task()], "atomic": false }), 200),
+        ("/v1/tasks/batch", json!({ "tasks": [{ "queue": "" }] }), 422),
+    ] {
+        let reply = server.post(path, body).await;
+        assert_eq!(reply.status, status, "{reply:?}");
+        assert_eq!(reply.header("windlass-backpressure"), Some("normal"), "{path} {status}");
+    }
+    let broken = server.request(Method::POST, "/v1/tasks").header("content-type", "text/plain");
+    let reply = server.send(broken.body("{}")).await;
+    assert_eq!((reply.status, reply.header("windlass-backpressure")), (415, Some("normal")));
+    let other = server.get("/v1/tasks").await;
+    assert_eq!(other.header("windlass-backpressure"), None, "a list submits nothing");
+}
+
+async fn metrics_and_the_status_tell_it_too(server: Server) {
+    server.submit("q").await;
+    eventually("a task waits", || async { pressure(&server).await["queue_depth"] == 1 }).await;
+    let metrics = server.get("/metrics").await.text;
+    for line in [
+        "windlass_backpressure_level 0",
+        "windlass_backpressure_utilization_ratio 0.0",
+        "windlass_backpressure_queue_depth 1",
+        "windlass_backpressure_estimated_wait_seconds NaN",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line}: {metrics}");
+    }
+    let shown = ok(&server, &["status"]);
+    let line = shown.lines().find(|line| line.starts_with("backpressure")).expect("a line");
+    assert!(line.contains("normal: 0") && line.contains("nothing moves"), "{line}");
+    assert!(shown.contains("start a worker"), "{shown}");
+    let found: Json = serde_json::from_str(&ok(&server, &["status", "--json"])).unwrap();
+    assert_eq!(found["backpressure"]["level"], "normal");
+}

@@ -1,0 +1,74 @@
+//! How much is held, and how many tasks left the line since one looked last: figures for people and
+//! for callers who slow down, read in one snapshot.
+//!
+//! Absent: whoever decides by them. Claims and submits count for themselves, under their locks.
+
+use super::Tasks;
+use super::count;
+use super::show::Position;
+use crate::error::{Error, Result};
+use crate::statement;
+use crate::tx::{Call, Tx};
+use crate::value::Row;
+use windlass_domain::limit::Limits;
+
+statement!(IN_ALL, "limit/in_all");
+statement!(shared ANYTHING_READY, "task/anything_ready");
+statement!(LEFT, "history/left");
+
+/// All of the above.
+pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&IN_ALL, &ANYTHING_READY, &LEFT];
+
+/// How many transitions one look counts at most; beyond that the pace is told too low.
+const MOST: i64 = 100_000;
+
+/// What one look shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Claimed and running tasks.
+    pub active: i64,
+    /// Pending and retry tasks.
+    pub pending: i64,
+    /// Whether any of those could start now.
+    pub anything_ready: bool,
+    /// How many left the line after the place of the look before.
+    pub left: i64,
+    /// From where the next look goes on.
+    pub position: Position,
+}
+
+impl Tasks {
+    /// What is held, and what left the line after a position.
+    pub async fn traffic(&self, after: Position) -> Result<Traffic> {
+        self.store.read("traffic", move |tx: &mut dyn Tx| traffic(tx, after)).await
+    }
+
+    /// The limits in force on this node, if there are any.
+    pub fn limits(&self) -> Option<std::sync::Arc<Limits>> {
+        self.lanes.limits()
+    }
+}
+
+fn traffic(tx: &mut dyn Tx, after: Position) -> Result<Traffic> {
+    count::prefer_indexes(tx)?;
+    let now = tx.now()?;
+    let held = one(tx, Call::one(&IN_ALL, Vec::new()))?;
+    let ready = one(tx, Call::one(&ANYTHING_READY, vec![now.into()]))?;
+    let params = vec![after.transaction.into(), after.seq.into(), MOST.into()];
+    let left = one(tx, Call::one(&LEFT, params))?;
+    let is_later = !left.is_null(1) && !left.is_null(2);
+    let read = |row: &Row| Ok(Position { transaction: row.int(1)?, seq: row.int(2)? });
+    Ok(Traffic {
+        active: held.int(0)?,
+        pending: held.int(1)?,
+        anything_ready: ready.bool(0)?,
+        left: left.int(0)?,
+        position: if is_later { read(&left)? } else { after },
+    })
+}
+
+fn one(tx: &mut dyn Tx, call: Call<'_>) -> Result<Row> {
+    let name = call.statement.name;
+    let row = tx.run(call)?.into_iter().next();
+    row.ok_or_else(|| Error::Corrupt(format!("{name} gave no row")))
+}

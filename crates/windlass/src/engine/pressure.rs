@@ -1,0 +1,121 @@
+//! How close this system is to its limits: measured twice a second, and told for nothing.
+//!
+//! Invariant: whoever asks reads memory, never the database, so that every answer to a submit can
+//! say it. What is told is about a second old at most; a node that cannot measure tells the last.
+//! Absent: every decision. Claims and submits count for themselves.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
+use windlass_domain::limit::{Backpressure, Drain, Level, Load, Names, backpressure};
+use windlass_store::task::{Position, Traffic};
+
+use super::{Engine, Inner, Result};
+
+/// How often it is measured.
+const EVERY: Duration = Duration::from_millis(500);
+
+pub(super) struct Pressure {
+    /// The level as its place among all levels.
+    level: AtomicU8,
+    told: RwLock<Arc<Backpressure>>,
+    /// One measures at a time.
+    measuring: Mutex<Measuring>,
+}
+
+struct Measuring {
+    drain: Drain,
+    began: Instant,
+    last: Option<Look>,
+}
+
+/// What the look before showed.
+#[derive(Clone, Copy)]
+struct Look {
+    at_ms: i64,
+    position: Position,
+    waited: bool,
+}
+
+impl Default for Pressure {
+    fn default() -> Self {
+        Pressure {
+            level: AtomicU8::new(0),
+            told: RwLock::new(Arc::new(backpressure(&Load::default()))),
+            measuring: Mutex::new(Measuring {
+                drain: Drain::default(),
+                began: Instant::now(),
+                last: None,
+            }),
+        }
+    }
+}
+
+impl Measuring {
+    /// Adds what a look showed; returns what left lately, and how long that took.
+    fn add(&mut self, traffic: &Traffic, at_ms: i64) -> (i64, i64) {
+        let waited = traffic.pending > 0 && traffic.anything_ready;
+        if let Some(before) = self.last {
+            let span = at_ms - before.at_ms;
+            self.drain.record(at_ms, span, traffic.left, waited || before.waited);
+        }
+        self.last = Some(Look { at_ms, position: traffic.position, waited });
+        self.drain.lately()
+    }
+}
+
+impl Engine {
+    /// How close the system is to its limits, as last measured.
+    pub fn backpressure(&self) -> Arc<Backpressure> {
+        Arc::clone(&self.inner.pressure.told.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The level alone: one atomic read.
+    pub fn pressure_level(&self) -> Level {
+        let place = self.inner.pressure.level.load(Ordering::Relaxed);
+        Level::ALL.get(usize::from(place)).copied().unwrap_or(Level::Critical)
+    }
+
+    /// Measures now.
+    pub async fn measure_pressure(&self) -> Result<Arc<Backpressure>> {
+        self.inner.measure_pressure().await?;
+        Ok(self.backpressure())
+    }
+
+    pub(super) fn spawn_pressure(&self) {
+        self.spawn_every("pressure", EVERY, |inner| async move {
+            if let Err(error) = inner.measure_pressure().await {
+                tracing::debug!(%error, "the pressure cannot be measured for now");
+            }
+        });
+    }
+}
+
+impl Inner {
+    async fn measure_pressure(&self) -> Result<()> {
+        let mut measuring = self.pressure.measuring.lock().await;
+        let after = match measuring.last {
+            Some(look) => look.position,
+            None => self.tasks.head().await?,
+        };
+        let traffic = self.tasks.traffic(after).await?;
+        let at_ms = measuring.began.elapsed().as_millis() as i64;
+        let (drained, drained_over_ms) = measuring.add(&traffic, at_ms);
+        let limits = self.tasks.limits();
+        let bounds = limits.map(|limits| limits.binding(&Names::default())).unwrap_or_default();
+        let told = backpressure(&Load {
+            active: traffic.active,
+            max_active: bounds.first().and_then(|all| all.max_active),
+            pending: traffic.pending,
+            max_pending: bounds.first().and_then(|all| all.max_pending),
+            only_later: !traffic.anything_ready,
+            drained,
+            drained_over_ms,
+        });
+        let place = Level::ALL.iter().position(|level| *level == told.level).unwrap_or_default();
+        self.pressure.level.store(place as u8, Ordering::Relaxed);
+        *self.pressure.told.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(told);
+        Ok(())
+    }
+}

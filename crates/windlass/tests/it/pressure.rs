@@ -1,0 +1,57 @@
+//! Backpressure as the engine tells it.
+
+use crate::world::{World, claim, complete, conformance, eventually, register, submit};
+use std::time::Duration;
+use windlass::domain::limit::Level;
+use windlass::store::statement::Dialect;
+
+conformance!(
+    an_empty_system_is_calm,
+    what_waits_is_told_without_being_asked_for,
+    the_pace_of_other_nodes_counts,
+);
+
+async fn an_empty_system_is_calm(dialect: Dialect) {
+    let World { engine, place: _place } = World::new(dialect).await;
+    let told = engine.measure_pressure().await.unwrap();
+    assert_eq!((told.level, engine.pressure_level()), (Level::Normal, Level::Normal));
+    assert_eq!((told.active, told.queue_depth, told.estimated_wait_ms), (0, 0, Some(0)));
+    assert!(told.recommendations.is_empty());
+}
+
+async fn what_waits_is_told_without_being_asked_for(dialect: Dialect) {
+    let World { engine, place: _place } = World::new(dialect).await;
+    submit(&engine, "q", |_| {}).await;
+    eventually("a task waits", || async { engine.backpressure().queue_depth == 1 }).await;
+    let told = engine.backpressure();
+    assert_eq!(told.estimated_wait_ms, None, "nothing has moved yet");
+    assert_eq!(told.recommendations, ["start a worker: tasks wait and none runs"]);
+}
+
+async fn the_pace_of_other_nodes_counts(dialect: Dialect) {
+    let World { engine, place } = World::new(dialect).await;
+    engine.measure_pressure().await.unwrap();
+    // On an embedded database there is one node; it has to do for both.
+    let other = match dialect {
+        Dialect::Sqlite => engine.clone(),
+        Dialect::Postgres => start_another(&place).await,
+    };
+    let session = register(&other, "q", 1, 60_000).await;
+    for _ in 0..3 {
+        submit(&other, "q", |_| {}).await;
+    }
+    for _ in 0..2 {
+        let held = other.claim(session, claim(1, Duration::ZERO)).await.unwrap();
+        complete(&other, &held[0]).await;
+    }
+    eventually("two have left", || async {
+        let told = engine.backpressure();
+        told.queue_depth == 1 && told.drained_per_second > 0.0
+    })
+    .await;
+    assert!(engine.backpressure().estimated_wait_ms.is_some_and(|ms| ms > 0));
+}
+
+async fn start_another(place: &crate::world::Place) -> windlass::Engine {
+    crate::world::start(&place.url(), windlass::Options::default()).await
+}
