@@ -1,6 +1,7 @@
 //! Logs: lines for people on a terminal, JSON for everybody else.
 //!
-//! Invariant: logs go to standard error, so that standard output holds answers only.
+//! Invariant: logs go to standard error, so that standard output holds answers only. Whoever reads
+//! them may go away: the process goes on.
 
 use crate::config::LogFormat;
 use std::io::IsTerminal;
@@ -10,7 +11,11 @@ use tracing_subscriber::EnvFilter;
 pub fn start(filter: &str, format: LogFormat) -> Result<(), String> {
     let filter = parse(filter)?;
     let is_terminal = std::io::stderr().is_terminal();
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        // A line that cannot be written is lost. Told on standard error it would end the process.
+        .log_internal_errors(false);
     let is_human = match format {
         LogFormat::Auto => is_terminal,
         LogFormat::Human => true,

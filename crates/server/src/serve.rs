@@ -26,15 +26,16 @@ pub async fn run(config: Config) -> Result<()> {
         ..Options::default()
     };
     let store = windlass::database::open_with(&config.database, config.unsafe_durability)?;
-    let applied = migration::up(&store).await?;
-    if !applied.is_empty() {
-        tracing::info!(?applied, "the schema was brought up to date");
-    }
+    // Before the schema is touched: a server that cannot be reached changes nothing.
     let listener = tokio::net::TcpListener::bind(config.listen).await.map_err(|error| {
         let address = config.listen;
         Error::Configuration(format!("cannot listen on {address}: {error}; choose another port"))
     })?;
     let address = listener.local_addr().unwrap_or(config.listen);
+    let applied = migration::up(&store).await?;
+    if !applied.is_empty() {
+        tracing::info!(?applied, "the schema was brought up to date");
+    }
     let engine = Engine::start(store, options).await.map_err(|error| match error {
         windlass::engine::Error::Store(error) => error,
         other => Error::Configuration(other.to_string()),

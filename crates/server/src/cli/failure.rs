@@ -122,6 +122,10 @@ fn hint(refused: &str, status: u16) -> Option<&'static str> {
         ("not_found", _) => "check the id; `windlass task list` shows the newest tasks",
         ("queue_full", _) => "wait until tasks are done, start more workers, or raise the limit",
         ("idempotency_key_reused", _) => "use a new --idempotency-key for another request",
+        ("invalid_cursor", _) => {
+            "--cursor takes what the page before has printed; --since an id that --json has \
+             printed, or `beginning`"
+        }
         ("cursor_expired", _) => "begin without --since, and read what was missed by a list",
         _ => return None,
     })

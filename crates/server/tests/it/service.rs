@@ -2,9 +2,9 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 pub fn binary() -> Command {
@@ -49,6 +49,14 @@ pub struct Service {
 
 impl Service {
     pub fn start(folder: &Path, listen: &str) -> Service {
+        let (service, lines) = Service::start_read(folder, listen);
+        // Read on, so that the server does not stop at a full pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        service
+    }
+
+    /// A server, and the rest of its log.
+    fn start_read(folder: &Path, listen: &str) -> (Service, Lines<BufReader<ChildStderr>>) {
         let mut child = binary()
             .args(["serve", "--listen", listen, "--log-format", "json", "--log", "info"])
             .current_dir(folder)
@@ -66,9 +74,7 @@ impl Service {
                 break address.to_owned();
             }
         };
-        // Read on, so that the server does not stop at a full pipe.
-        std::thread::spawn(move || lines.for_each(drop));
-        Service { url: format!("http://{address}"), process: Running(child) }
+        (Service { url: format!("http://{address}"), process: Running(child) }, lines)
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
@@ -229,4 +235,35 @@ fn a_refusal_of_the_server_names_each_wrong_field() {
     assert!(told.contains("[validation_failed]") && told.contains("  /"), "{told}");
     let missing = service.run(&["task", "show", "01890a5d-ac96-774b-bcce-b302099a8057"]);
     assert!(String::from_utf8_lossy(&missing.stderr).contains("[not_found]"));
+}
+
+#[test]
+fn a_server_whose_log_nobody_reads_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut service, log) = Service::start_read(folder.path(), ANY_PORT);
+    // As of `windlass serve 2>&1 | head`. Each request writes a line.
+    drop(log);
+    for _ in 0..3 {
+        service.out(&["task", "submit", "-q", "q"]);
+    }
+    assert!(service.process.0.try_wait().unwrap().is_none(), "it ended");
+}
+
+#[test]
+fn a_server_that_cannot_listen_changes_no_schema() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::start(folder.path(), ANY_PORT);
+    let address = service.url.trim_start_matches("http://");
+    let other = ["--database", "sqlite:other.db"];
+    let run = |arguments: &[&str]| {
+        let mut command = binary();
+        command.args(arguments).args(other).current_dir(folder.path()).output().unwrap()
+    };
+    let refused = run(&["serve", "--listen", address]);
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(78), "{told}");
+    assert!(told.contains("cannot listen on") && told.contains("choose another port"), "{told}");
+    let status = run(&["migrate", "status"]);
+    let told = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(told.contains("missing: run `windlass migrate up`"), "{told}");
 }

@@ -3,6 +3,20 @@
 use crate::error::Error;
 use rusqlite::ErrorCode;
 use rusqlite::ffi;
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// A file or directory of the database cannot be used.
+pub(super) fn cannot_use(path: &Path, error: &std::io::Error) -> Error {
+    let path = path.display();
+    match error.kind() {
+        ErrorKind::PermissionDenied => Error::Configuration(format!(
+            "{path} cannot be used ({error}): give this user the right to read and write it, or \
+             name another file"
+        )),
+        _ => Error::Unavailable(format!("{path}: {error}")),
+    }
+}
 
 /// What `error` means for the transaction or statement called `operation`.
 pub(super) fn map(error: &rusqlite::Error, operation: &str) -> Error {
@@ -69,6 +83,15 @@ mod tests {
 
     fn failure(code: std::ffi::c_int, message: &str) -> rusqlite::Error {
         rusqlite::Error::SqliteFailure(ffi::Error::new(code), Some(message.into()))
+    }
+
+    #[test]
+    fn a_file_that_may_not_be_read_is_a_matter_of_configuration() {
+        let path = Path::new("w.db");
+        let refused = cannot_use(path, &ErrorKind::PermissionDenied.into());
+        assert!(matches!(&refused, Error::Configuration(told) if told.contains("the right")));
+        let other = cannot_use(path, &ErrorKind::Other.into());
+        assert!(matches!(other, Error::Unavailable(_)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Invariant: an existing file is never deleted, recreated or changed before it is known to be
 //! ours. Everything here runs under the lock of [`super::lock`].
 
-use super::error::map;
+use super::error::{cannot_use, map};
 use super::options::{Options, Synchronous};
 use super::triggers;
 use crate::error::{Error, Result};
@@ -25,7 +25,7 @@ const MAGIC: &[u8] = b"SQLite format 3\0";
 pub(super) fn locate(path: &Path) -> Result<PathBuf> {
     let shown = path.display();
     if let Ok(found) = path.canonicalize() {
-        let kind = found.metadata().map_err(|e| cannot_read(path, &e))?;
+        let kind = found.metadata().map_err(|e| cannot_use(path, &e))?;
         if kind.is_dir() {
             let told = format!("{shown} is a directory: name a file in it");
             return Err(Error::Configuration(told));
@@ -136,13 +136,13 @@ fn create_if_missing(path: &Path) -> Result<()> {
     match options.open(path) {
         Ok(_) => {}
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
-        Err(error) => return Err(cannot_read(path, &error)),
+        Err(error) => return Err(cannot_use(path, &error)),
     }
     // SQLite syncs the directory only for files that it has created itself.
     #[cfg(unix)]
     if let Some(parent) = path.parent() {
         let synced = File::open(parent).and_then(|directory| directory.sync_all());
-        synced.map_err(|e| cannot_read(parent, &e))?;
+        synced.map_err(|e| cannot_use(parent, &e))?;
     }
     Ok(())
 }
@@ -153,7 +153,7 @@ fn create_if_missing(path: &Path) -> Result<()> {
 fn check_header(path: &Path) -> Result<()> {
     let mut header = Vec::new();
     let read = File::open(path).and_then(|file| file.take(100).read_to_end(&mut header));
-    read.map_err(|e| cannot_read(path, &e))?;
+    read.map_err(|e| cannot_use(path, &e))?;
     if header.is_empty() {
         return Ok(());
     }
@@ -194,10 +194,6 @@ fn claim(path: &Path, connection: &Connection) -> Result<()> {
 
 fn foreign(path: &Path) -> Error {
     Error::Foreign(format!("{} belongs to another program: name another file", path.display()))
-}
-
-fn cannot_read(path: &Path, error: &std::io::Error) -> Error {
-    Error::Unavailable(format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! Absent: the lock file is never deleted. Between deleting and creating it two servers could
 //! each hold a lock of the same name.
 
+use super::error::cannot_use;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -21,9 +22,7 @@ impl Lock {
     /// Takes the lock of the database at `path`, or says who has it.
     pub(super) fn take(path: &Path) -> Result<Lock> {
         let lock_path = beside(path, ".lock");
-        let unavailable = |error: std::io::Error| {
-            Error::Unavailable(format!("cannot lock {}: {error}", lock_path.display()))
-        };
+        let unavailable = |error: std::io::Error| cannot_use(&lock_path, &error);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         #[cfg(unix)]
