@@ -35,6 +35,9 @@ pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&FIND, &SCAN];
 /// How often somebody looks everywhere.
 const FULL_SCAN: Duration = Duration::from_secs(2);
 
+/// After so long a scan is old where limits hold tasks back.
+const OLD_SCAN: Duration = Duration::from_millis(200);
+
 /// How often claims look for due tasks.
 const RIPEN_EVERY: Duration = Duration::from_millis(100);
 
@@ -256,13 +259,17 @@ impl State {
         self.full.get(key).is_some_and(|since| since.elapsed() < FULL_FOR)
     }
 
+    /// What binds a lane. Nothing, for one that is not known yet; that is not remembered.
     fn bounds(&mut self, lane: i64) -> Arc<[Bound]> {
-        let (limits, lanes) = (&self.limits, &self.lanes);
-        let found = self.bounds.entry(lane).or_insert_with(|| {
-            let bounds = limits.as_ref().zip(lanes.get(&lane)).map(|(l, common)| common.bounds(l));
-            bounds.unwrap_or_default().into()
-        });
-        Arc::clone(found)
+        if let Some(known) = self.bounds.get(&lane) {
+            return Arc::clone(known);
+        }
+        let Some((limits, common)) = self.limits.as_ref().zip(self.lanes.get(&lane)) else {
+            return Arc::new([]);
+        };
+        let bounds: Arc<[Bound]> = common.bounds(limits).into();
+        self.bounds.insert(lane, Arc::clone(&bounds));
+        bounds
     }
 }
 
@@ -291,6 +298,11 @@ impl Lanes {
     pub(super) fn scan_is_due(&self) -> bool {
         let every = Duration::from_millis(self.full_scan_ms.load(Ordering::Relaxed));
         self.lock().scanned.is_none_or(|at| at.elapsed() >= every)
+    }
+
+    /// Whether a claim that limits held back should look everywhere.
+    pub(super) fn scan_is_old(&self) -> bool {
+        self.lock().scanned.is_none_or(|at| at.elapsed() >= OLD_SCAN)
     }
 
     /// Whether the next claim should look for due tasks first.

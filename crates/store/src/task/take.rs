@@ -164,7 +164,8 @@ pub(super) fn take(
     let short = |plans: &[Vec<Part>]| {
         plans.iter().zip(asking).any(|(parts, asking)| quota(parts) < asking.left())
     };
-    if !looked && !held_back && short(&plans) {
+    // Where a limit holds lanes back there may still be others that this node has not heard of.
+    if !looked && short(&plans) && (!held_back || lanes.scan_is_old()) {
         look_everywhere(tx, lanes, &looking)?;
         held_back = plan(tx, lanes, &mut looking, asking, &mut room, &mut plans)?;
         looked = true;

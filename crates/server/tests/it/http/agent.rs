@@ -39,7 +39,7 @@ async fn a_task_takes_over_what_it_leaves_out_and_keeps_it(server: Server) {
     }
     // It ends where its agent said when it was submitted, not where it says now.
     let body = json!({ "queue": "one", "payload": {}, "agent": "scout" });
-    let tasks = json!({ "tasks": [body, { "queue": "one", "payload": {} }] });
+    let tasks = json!({ "tasks": [body, { "queue": "two", "payload": {} }] });
     let results = server.post("/v1/tasks/batch", tasks).await.expect(201)["results"].clone();
     put(&server, "scout", json!({ "max_retries": 7, "on_exhausted": "poisoned" })).await;
     let session = server.worker("one", 1).await;

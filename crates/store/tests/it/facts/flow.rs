@@ -27,6 +27,7 @@ conformance!(
     an_atomic_submit_fits_or_changes_nothing,
     a_ledger_counts_for_nothing,
     a_rate_lets_so_many_through_in_each_period,
+    a_lane_that_a_node_learns_of_late_is_bound,
     many_nodes_at_once_never_exceed_a_limit,
     the_counts_are_what_the_tasks_say,
     what_a_gone_connection_counted_is_kept,
@@ -263,6 +264,22 @@ async fn a_rate_lets_so_many_through_in_each_period(dialect: Dialect) {
     assert_eq!(world.claim("w1", 5).await.len(), 2);
     world.pass_ms(60_000);
     assert_eq!(world.claim("w1", 5).await.len(), 3);
+}
+
+async fn a_lane_that_a_node_learns_of_late_is_bound(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let other = Tasks::new(world.store.clone()).with_full_scan(std::time::Duration::ZERO);
+    for node in [&world.tasks, &other] {
+        bind(node, [rule(Scope::Venture, Some(1), None)]);
+    }
+    world.submit(of("a")).await;
+    let held = world.claim("w1", 1).await.pop().unwrap();
+    // The other node meets the end of a task before it has seen its lane.
+    world.submit_all(many("b", 2)).await;
+    assert_eq!(other.claim(claim_of("w2", &["q"], 5)).await.unwrap().len(), 1);
+    other.cancel(held.task.id, "operator", None).await.unwrap();
+    world.submit_all(many("a", 3)).await;
+    assert_eq!(other.claim(claim_of("w2", &["q"], 5)).await.unwrap().len(), 1);
 }
 
 /// Nodes of one database, each with what it knows for itself; SQLite has one.
