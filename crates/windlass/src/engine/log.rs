@@ -21,8 +21,16 @@ const PAGE: i64 = 1_000;
 /// The tail looks at most so often, whatever wakes it: what came meanwhile comes together.
 const PAUSE: Duration = Duration::from_millis(5);
 /// After a wake-up that showed nothing: what was told may still wait for an older transaction.
-const AGAIN: [Duration; 3] =
-    [Duration::from_millis(10), Duration::from_millis(40), Duration::from_millis(150)];
+const AGAIN: [Duration; 8] = [
+    Duration::from_millis(10),
+    Duration::from_millis(40),
+    Duration::from_millis(150),
+    Duration::from_millis(300),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+];
 
 /// One transition, with its place in the log.
 #[derive(Clone, Debug, PartialEq)]
