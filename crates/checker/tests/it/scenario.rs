@@ -38,13 +38,8 @@ impl Scenario {
 
     /// Starts the load; the time of the faults begins.
     pub async fn load(&mut self, plan: Plan) -> Load {
-        self.begin();
-        Load::start(plan).expect("the load starts")
-    }
-
-    /// The time of the faults begins.
-    pub fn begin(&mut self) {
         self.end = Instant::now() + load_time();
+        Load::start(plan).expect("the load starts")
     }
 
     /// Notes a fault beside the clients' logs, with the time that they use.
