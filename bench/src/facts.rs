@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::arguments::{Arguments, Engine};
-use crate::load::PAYLOAD_BYTES;
+use crate::load::{LIMIT, PAYLOAD_BYTES};
 use crate::place::connect;
 use crate::table::whole;
 
@@ -35,6 +35,7 @@ pub async fn print(arguments: &Arguments) -> Result<()> {
         "- Load: payload of {PAYLOAD_BYTES} bytes, every commit synced; ours with history, guards \
          and leases, the floor without"
     );
+    println!("- Limits of a running engine: {} active and pending in all", whole(LIMIT as f64));
     println!(
         "- Ours and the floor take turns, {} rounds; figures are medians, and a ratio is the \
          median of the rounds' ratios",

@@ -42,6 +42,7 @@ pub async fn run(engine: &Engine, sizes: &Sizes) -> Result<()> {
 async fn in_process(engine: &Engine, rounds: usize) -> Result<f64> {
     let place = Place::create(engine).await?;
     let windlass = Windlass::start(place.open()?.store().clone(), Options::default()).await?;
+    load::raise_limits(&windlass).await?;
     let mut callers: JoinSet<Result<()>> = JoinSet::new();
     let started = Instant::now();
     for _ in 0..CONNECTIONS {

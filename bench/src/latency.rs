@@ -15,6 +15,7 @@ use windlass::{Engine as Windlass, Options};
 pub async fn run(engine: &Engine, sizes: &Sizes) -> Result<()> {
     let place = Place::create(engine).await?;
     let windlass = Windlass::start(place.open()?.store().clone(), Options::default()).await?;
+    load::raise_limits(&windlass).await?;
     let (started, mut starts) = mpsc::unbounded_channel();
     let options = WorkerOptions::queue("bench", load::QUEUE, 1);
     let worker = windlass.work(options, move |_| {

@@ -1,6 +1,7 @@
 //! A real `windlass serve` beside the benchmark.
 
 use crate::Result;
+use crate::load::LIMIT;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -30,11 +31,20 @@ impl Server {
         for _ in 0..200 {
             let ready = reqwest::get(format!("{}/readyz", server.url)).await;
             if ready.is_ok_and(|answer| answer.status().is_success()) {
+                server.raise_limits().await?;
                 return Ok(server);
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         Err("the server does not get ready".into())
+    }
+
+    /// Sets the limit of everything above the load.
+    async fn raise_limits(&self) -> Result<()> {
+        let limits = serde_json::json!({ "max_active": LIMIT, "max_pending": LIMIT });
+        let put = reqwest::Client::new().put(format!("{}/v1/limits/global", self.url));
+        put.json(&limits).send().await?.error_for_status()?;
+        Ok(())
     }
 
     pub fn address(&self) -> &str {

@@ -33,6 +33,7 @@ pub async fn run(engine: &Engine, sizes: &Sizes) -> Result<()> {
     let in_flight = number("BENCH_IN_FLIGHT", 64);
     let place = Place::create(engine).await?;
     let windlass = Windlass::start(place.open()?.store().clone(), Options::default()).await?;
+    load::raise_limits(&windlass).await?;
     let options = WorkerOptions::queue("bench", load::QUEUE, in_flight.try_into()?);
     let workflow = move |ctx: Ctx, n: usize| async move {
         let mut sum = 0;

@@ -23,6 +23,7 @@ const NAP: Duration = Duration::from_millis(100);
 pub async fn run(engine: &Engine, sizes: &Sizes) -> Result<()> {
     let place = Place::create(engine).await?;
     let windlass = Windlass::start(place.open()?.store().clone(), Options::default()).await?;
+    load::raise_limits(&windlass).await?;
     let (told, mut telling) = mpsc::unbounded_channel::<Instant>();
     let (asleep, mut sleeping) = mpsc::unbounded_channel::<Instant>();
     let (ended, mut ending) = mpsc::unbounded_channel::<Instant>();

@@ -14,7 +14,7 @@ mod submitter;
 mod work;
 mod worker;
 
-pub use client::{Client, is_ready};
+pub use client::{Client, is_ready, raise_limits};
 pub use work::Work;
 pub use worker::{WorkerPlan, work};
 

@@ -6,14 +6,17 @@
 //! scopes that bind, in the order of [`Key`].
 
 mod drain;
+mod pause;
 mod pressure;
 #[cfg(test)]
 mod tests;
 
+use crate::refusal::Refusal;
 use crate::state::named;
 use crate::task::NewTask;
 use crate::validate::{Errors, MAX_NAME_BYTES, MAX_SLOTS, Result};
 pub use drain::{Drain, WINDOW_MS};
+pub use pause::{Draining, Mode, PAUSABLE, Pause, check_target};
 pub use pressure::{Backpressure, Level, Load, backpressure, estimated_wait_ms, utilization};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -76,6 +79,34 @@ pub struct Rate {
 
 /// The longest period of a rate.
 pub const MAX_PERIOD_MS: i64 = 86_400_000;
+
+/// What a rule says, apart from what it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // Named like the fields of `Rule`.
+pub struct Maxima {
+    #[serde(default = "new_rule_active")]
+    pub max_active: Option<i64>,
+    #[serde(default = "new_rule_pending")]
+    pub max_pending: Option<i64>,
+    #[serde(default)]
+    pub rate: Option<Rate>,
+}
+
+impl Default for Maxima {
+    /// Those of a new rule.
+    fn default() -> Self {
+        Maxima { max_active: new_rule_active(), max_pending: new_rule_pending(), rate: None }
+    }
+}
+
+impl Maxima {
+    /// The rule for each one of a scope, or for the one of that name.
+    pub fn of(self, scope: Scope, name: Option<String>) -> Rule {
+        let Maxima { max_active, max_pending, rate } = self;
+        Rule { scope, name, max_active, max_pending, rate }
+    }
+}
 
 fn new_rule_active() -> Option<i64> {
     Some(NEW_RULE_ACTIVE)
@@ -200,19 +231,31 @@ pub struct Bound {
     pub max_pending: Option<i64>,
     /// The most tasks handed out in a period.
     pub rate: Option<Rate>,
+    /// What people have stopped, whatever the limits are.
+    pub pause: Option<Pause>,
 }
 
 impl Bound {
+    /// Whether submits have to ask.
+    pub fn binds_submits(&self) -> bool {
+        self.max_pending.is_some() || self.is(Mode::Drain)
+    }
+
     /// Whether claims have to ask.
     pub fn binds_claims(&self) -> bool {
-        self.max_active.is_some() || self.rate.is_some()
+        self.max_active.is_some() || self.rate.is_some() || self.is(Mode::Pause)
+    }
+
+    fn is(&self, mode: Mode) -> bool {
+        self.pause.as_ref().is_some_and(|pause| pause.mode == mode)
     }
 }
 
 /// The rules in force, ready to be asked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     rules: HashMap<Scope, BTreeMap<Option<String>, Rule>>,
+    pauses: HashMap<Key, Pause>,
 }
 
 impl Default for Limits {
@@ -224,7 +267,7 @@ impl Default for Limits {
 impl Limits {
     /// Of two rules for the same thing the later one counts.
     pub fn new(rules: impl IntoIterator<Item = Rule>) -> Limits {
-        let mut limits = Limits { rules: HashMap::new() };
+        let mut limits = Limits { rules: HashMap::new(), pauses: HashMap::new() };
         for rule in rules {
             let scope = limits.rules.entry(rule.scope).or_default();
             scope.insert(rule.name.clone(), rule);
@@ -232,21 +275,45 @@ impl Limits {
         limits
     }
 
+    /// The same, with what people have stopped.
+    pub fn with_pauses(mut self, pauses: impl IntoIterator<Item = Pause>) -> Limits {
+        self.pauses.extend(pauses.into_iter().map(|pause| (pause.key(), pause)));
+        self
+    }
+
     /// What binds a task, in the order of the locks: for each scope that it names, the rule for
-    /// that name, or else the rule for each one of the scope.
+    /// that name, or else the rule for each one of the scope; and the pause of that name.
     pub fn binding(&self, names: &Names<'_>) -> Vec<Bound> {
         let bound = |&scope: &Scope| {
-            let name = names.of(scope)?;
-            let rules = self.rules.get(&scope)?;
-            let rule = rules.get(&Some(name.to_owned())).or(rules.get(&None))?;
-            Some(Bound {
-                key: Key { scope, name: name.to_owned() },
-                max_active: rule.max_active,
-                max_pending: rule.max_pending,
-                rate: rule.rate,
+            let key = Key { scope, name: names.of(scope)?.to_owned() };
+            let (rule, pause) = (self.rule(&key), self.pauses.get(&key).cloned());
+            (rule.is_some() || pause.is_some()).then(|| Bound {
+                key,
+                max_active: rule.and_then(|rule| rule.max_active),
+                max_pending: rule.and_then(|rule| rule.max_pending),
+                rate: rule.and_then(|rule| rule.rate),
+                pause,
             })
         };
         Scope::ALL.iter().filter_map(bound).collect()
+    }
+
+    /// What is held of those that a rule is for: who holds most first.
+    pub fn held_by<'c>(&self, rule: &Rule, counts: &'c Counts) -> Vec<(&'c Key, Count)> {
+        let is_meant = |key: &Key| {
+            let in_force = self.rule(key).map(|rule| (rule.scope, &rule.name));
+            in_force == Some((rule.scope, &rule.name))
+        };
+        let held = counts.iter().filter(|(key, _)| is_meant(key));
+        let mut held: Vec<_> = held.map(|(key, count)| (key, *count)).collect();
+        held.sort_by_key(|(key, count)| (-count.active, -count.pending, *key));
+        held
+    }
+
+    /// The rule that is in force for this key.
+    pub fn rule(&self, key: &Key) -> Option<&Rule> {
+        let rules = self.rules.get(&key.scope)?;
+        rules.get(&Some(key.name.clone())).or(rules.get(&None))
     }
 }
 
@@ -274,7 +341,8 @@ pub fn admit(wanted: i64, bounds: &[Bound], counts: &Counts) -> i64 {
     let rooms = bounds.iter().flat_map(|bound| {
         let held = held(counts, &bound.key);
         let active = bound.max_active.map(|max| room(max, held.active));
-        [active, bound.rate.map(|rate| room(rate.count, held.taken))]
+        let rate = bound.rate.map(|rate| room(rate.count, held.taken));
+        [active, rate, bound.is(Mode::Pause).then_some(0)]
     });
     rooms.flatten().fold(wanted.max(0), i64::min)
 }
@@ -325,14 +393,19 @@ impl QueueFull {
     }
 }
 
-/// Whether `adding` more tasks, all bound alike, may be submitted together.
-pub fn accept(adding: i64, bounds: &[Bound], counts: &Counts) -> Result<(), QueueFull> {
+/// Whether `adding` more tasks, all bound alike, may be submitted together. What drains is said
+/// first: waiting for room would not help.
+pub fn accept(adding: i64, bounds: &[Bound], counts: &Counts) -> Result<(), Refusal> {
+    if let Some(bound) = bounds.iter().find(|bound| bound.is(Mode::Drain)) {
+        let reason = bound.pause.as_ref().and_then(|pause| pause.reason.clone());
+        return Err(Draining { key: bound.key.clone(), reason }.into());
+    }
     for bound in bounds {
         let pending = held(counts, &bound.key).pending;
         if let Some(limit) = bound.max_pending
             && room(limit, pending) < adding
         {
-            return Err(QueueFull { key: bound.key.clone(), limit, held: pending });
+            return Err(QueueFull { key: bound.key.clone(), limit, held: pending }.into());
         }
     }
     Ok(())
@@ -342,11 +415,15 @@ pub fn accept(adding: i64, bounds: &[Bound], counts: &Counts) -> Result<(), Queu
 pub const WORKER_SLOTS: [(&str, i32); 3] =
     [("ceo_handler", 5), ("vp_handler", 10), ("crew_executor", 1)];
 
+/// The most slots of a session of this type, if it is one of those that have a size.
+pub fn most_slots(worker_type: Option<&str>) -> Option<i32> {
+    WORKER_SLOTS.iter().find(|(name, _)| worker_type == Some(name)).map(|(_, most)| *most)
+}
+
 /// How many tasks a session may hold at once: what it asks for, clamped by its type. Without a
 /// wish it gets all that its type allows, and one if its type is none of the known.
 pub fn slots(worker_type: Option<&str>, wanted: Option<i32>) -> i32 {
-    let of_type =
-        WORKER_SLOTS.iter().find(|(name, _)| worker_type == Some(name)).map(|(_, most)| *most);
+    let of_type = most_slots(worker_type);
     let wanted = wanted.or(of_type).unwrap_or(1);
     wanted.clamp(1, of_type.unwrap_or(MAX_SLOTS))
 }

@@ -2,7 +2,7 @@
 
 use crate::approval::Refused;
 use crate::id::StepId;
-use crate::limit::QueueFull;
+use crate::limit::{Draining, QueueFull};
 use crate::state::{Event, State};
 use crate::step::{StepEvent, StepState};
 
@@ -57,6 +57,9 @@ pub enum Refusal {
     /// A pending limit is reached.
     #[error(transparent)]
     QueueFull(#[from] QueueFull),
+    /// Nothing new is taken in.
+    #[error(transparent)]
+    Draining(#[from] Draining),
     /// There is no such thing.
     #[error("there is no such {what}")]
     Unknown {
@@ -162,6 +165,7 @@ impl Refusal {
             Refusal::Approval(refused) => refused.code(),
             Refusal::Invalid(_) => "validation_failed",
             Refusal::QueueFull(full) => full.code(),
+            Refusal::Draining(draining) => draining.code(),
         }
     }
 }

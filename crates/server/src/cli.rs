@@ -14,7 +14,9 @@ mod document;
 mod events;
 mod failure;
 mod inform;
+mod limit;
 mod migrate;
+mod pause;
 mod poison;
 mod replay;
 mod signal;
@@ -91,6 +93,12 @@ enum Command {
     Poison(poison::Arguments),
     /// Say how the tasks of an agent are retried.
     Agent(agent::Arguments),
+    /// See and set how much may run and wait at once.
+    Limit(limit::Arguments),
+    /// Stop a queue, an agent, a venture or everything; without any, list what is stopped.
+    Pause(pause::Arguments),
+    /// Let what was stopped go on.
+    Resume(pause::ResumeArguments),
     /// See what somebody should know, and say that you have seen it.
     Alert(alert::Arguments),
     /// See what webhooks were told.
@@ -253,6 +261,9 @@ async fn dispatch(command: Command, context: &Context) -> Result<u8, Failure> {
         Command::Session(arguments) => inform::sessions(arguments, context).await,
         Command::Poison(arguments) => poison::run(arguments, context).await,
         Command::Agent(arguments) => agent::run(arguments, context).await,
+        Command::Limit(arguments) => limit::run(arguments, context).await,
+        Command::Pause(arguments) => pause::pause(arguments, context).await,
+        Command::Resume(arguments) => pause::resume(arguments, context).await,
         Command::Alert(arguments) => alert::run(arguments, context).await,
         Command::Notice(arguments) => alert::notices(arguments, context).await,
         Command::Audit(arguments) => audit::run(arguments, context).await,

@@ -14,6 +14,7 @@ pub mod audit;
 pub mod clock;
 pub mod error;
 pub mod group;
+pub mod limit;
 pub mod machine;
 pub mod migration;
 pub mod node;
@@ -38,6 +39,7 @@ pub fn statements() -> Vec<&'static statement::Statement> {
         agent::STATEMENTS,
         alert::STATEMENTS,
         audit::STATEMENTS,
+        limit::STATEMENTS,
         migration::STATEMENTS,
         node::STATEMENTS,
         notice::STATEMENTS,

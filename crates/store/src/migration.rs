@@ -54,6 +54,8 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(11, "doubt", "0011_doubt"),
     migration!(12, "submit_policy", "0012_submit_policy"),
     migration!(15, "signal", "0015_signal"),
+    migration!(20, "limit_version", "0020_limit_version"),
+    migration!(21, "submit_limit", "0021_submit_limit"),
 ];
 
 impl Migration {

@@ -1,6 +1,6 @@
 //! Real processes: `windlass serve` and workers, started, killed, stopped and started again.
 
-use crate::load::{WorkerPlan, is_ready};
+use crate::load::{WorkerPlan, is_ready, raise_limits};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::net::TcpListener;
@@ -82,6 +82,8 @@ impl Server {
         let (database, folder) = (database.to_owned(), folder.to_owned());
         let mut server = Server { database, port: free_port(), folder, child: None, starts: 0 };
         server.run().await;
+        // An outage lets more wait than a fresh installation takes.
+        raise_limits(&server.url()).await;
         server
     }
 

@@ -152,6 +152,16 @@ fn http() -> reqwest::Client {
     builder.build().expect("a client without special wishes")
 }
 
+/// Lets more wait in all than any load here brings; what may be active stays as it is in a fresh
+/// installation.
+pub async fn raise_limits(node: &str) {
+    let global = &windlass::domain::limit::DEFAULT_RULES[0];
+    let limits = serde_json::json!({ "max_active": global.max_active, "max_pending": 1_000_000 });
+    let asked = http().put(format!("{node}/v1/limits/global")).json(&limits).send().await;
+    let answered = asked.and_then(reqwest::Response::error_for_status);
+    answered.expect("a node that is ready sets a limit");
+}
+
 /// Whether a node says that it can serve.
 pub async fn is_ready(node: &str) -> bool {
     let asked = http().get(format!("{node}/readyz")).timeout(Duration::from_secs(2)).send().await;

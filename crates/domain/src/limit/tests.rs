@@ -20,6 +20,13 @@ fn holding(scope: Scope, name: &str, active: i64, pending: i64) -> Counts {
     Counts::from([(key(scope, name), Count { active, pending, taken: 0 })])
 }
 
+fn full(accepted: Result<()>) -> QueueFull {
+    match accepted {
+        Err(Refusal::QueueFull(full)) => full,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn the_defaults_are_those_of_a_fresh_installation() {
     let limits: Vec<_> = Limits::default()
@@ -58,6 +65,27 @@ fn a_rule_with_a_name_replaces_that_for_each() {
         limits.binding(&names)[1].max_active
     };
     assert_eq!((of("acme"), of("other")), (Some(3), Some(10)));
+}
+
+#[test]
+fn a_rule_knows_who_holds_what_it_is_for() {
+    let named = Rule { name: Some("acme".into()), ..DEFAULT_RULES[1].clone() };
+    let limits = Limits::new(DEFAULT_RULES.into_iter().chain([named.clone()]));
+    let count = |active, pending| Count { active, pending, taken: 0 };
+    let counts = Counts::from([
+        (key(Scope::Global, ""), count(6, 9)),
+        (key(Scope::Venture, "acme"), count(3, 3)),
+        (key(Scope::Venture, "bolt"), count(1, 2)),
+        (key(Scope::Venture, "core"), count(2, 0)),
+        (key(Scope::Venture, "dune"), count(1, 4)),
+    ]);
+    let of = |rule: &Rule| -> Vec<&str> {
+        limits.held_by(rule, &counts).into_iter().map(|(key, _)| key.name.as_str()).collect()
+    };
+    assert_eq!(of(&named), ["acme"]);
+    assert_eq!(of(&DEFAULT_RULES[0]), [""]);
+    assert_eq!(of(&DEFAULT_RULES[1]), ["core", "dune", "bolt"], "acme has a rule of its own");
+    assert!(of(&DEFAULT_RULES[2]).is_empty());
 }
 
 #[test]
@@ -118,21 +146,81 @@ fn a_submit_over_the_pending_limit_is_refused_with_its_name_and_value() {
     let bounds = Limits::default().binding(&ACME);
     let counts = holding(Scope::Venture, "acme", 0, 49);
     assert_eq!(accept(1, &bounds, &counts), Ok(()));
-    let refused = accept(2, &bounds, &counts).unwrap_err();
+    let refused = full(accept(2, &bounds, &counts));
     assert_eq!(refused.key, key(Scope::Venture, "acme"));
     assert_eq!((refused.limit, refused.held, refused.code()), (50, 49, "queue_full"));
     assert_eq!(
         refused.to_string(),
         "venture `acme` has 49 pending tasks and at most 50 are allowed; submit again later"
     );
-    let full = holding(Scope::Global, "", 0, 1_000);
-    assert_eq!(accept(1, &bounds, &full).unwrap_err().limit, 1_000);
+    let counts = holding(Scope::Global, "", 0, 1_000);
+    assert_eq!(full(accept(1, &bounds, &counts)).limit, 1_000);
 }
 
 #[test]
 fn a_reached_active_limit_refuses_no_submit() {
     let bounds = Limits::default().binding(&ACME);
     assert_eq!(accept(1, &bounds, &holding(Scope::Global, "", 200, 0)), Ok(()));
+}
+
+fn stop(scope: Scope, name: Option<&str>, mode: Mode) -> Pause {
+    Pause { scope, name: name.map(Into::into), mode, reason: Some("a move".into()) }
+}
+
+#[test]
+fn what_is_paused_is_not_handed_out_and_is_taken_in() {
+    for (scope, name) in
+        [(Scope::Global, None), (Scope::Venture, Some("acme")), (Scope::Queue, Some("mail"))]
+    {
+        let pause = stop(scope, name, Mode::Pause);
+        let bounds = Limits::new([]).with_pauses([pause.clone()]).binding(&ACME);
+        assert_eq!(bounds.len(), 1, "{scope}: it needs no rule");
+        assert_eq!((bounds[0].max_active, bounds[0].pause.as_ref()), (None, Some(&pause)));
+        assert!(bounds[0].binds_claims() && !bounds[0].binds_submits());
+        assert_eq!(admit(5, &bounds, &Counts::new()), 0);
+        assert_eq!(accept(5, &bounds, &Counts::new()), Ok(()));
+    }
+}
+
+#[test]
+fn what_drains_is_handed_out_and_takes_nothing_in() {
+    let pause = stop(Scope::Queue, Some("mail"), Mode::Drain);
+    let bounds = Limits::default().with_pauses([pause]).binding(&ACME);
+    assert_eq!(admit(5, &bounds, &Counts::new()), 5);
+    // Said before a full queue: room would not help.
+    let refused = accept(1, &bounds, &holding(Scope::Global, "", 0, 1_000)).unwrap_err();
+    assert_eq!(refused.code(), "draining");
+    assert_eq!(refused.to_string(), "queue `mail` takes no new tasks until it is resumed: a move");
+}
+
+#[test]
+fn a_pause_stops_nothing_else() {
+    let pauses = [
+        stop(Scope::Venture, Some("other"), Mode::Pause),
+        stop(Scope::Agent, Some("mail"), Mode::Drain),
+    ];
+    let bounds = Limits::default().with_pauses(pauses).binding(&ACME);
+    assert!(bounds.iter().all(|bound| bound.pause.is_none()));
+    assert_eq!(admit(5, &bounds, &Counts::new()), 5);
+    assert_eq!(accept(1, &bounds, &Counts::new()), Ok(()));
+}
+
+#[test]
+fn a_senseless_pause_is_refused() {
+    for (scope, name, pointer, code) in [
+        (Scope::Stage, Some("build"), "/scope", "not_allowed"),
+        (Scope::Portfolio, None, "/scope", "not_allowed"),
+        (Scope::Global, Some("x"), "/name", "not_allowed"),
+        (Scope::Queue, None, "/name", "required"),
+        (Scope::Queue, Some(""), "/name", "required"),
+    ] {
+        let pause = stop(scope, name, Mode::Pause);
+        assert_eq!(findings(pause.validate()), [(pointer, code)], "{scope} {name:?}");
+    }
+    let wordy = Pause { reason: Some("x".repeat(1_001)), ..stop(Scope::Global, None, Mode::Pause) };
+    assert_eq!(findings(wordy.validate()), [("/reason", "too_long")]);
+    let plain: Pause = serde_json::from_value(json!({"scope": "global"})).unwrap();
+    assert_eq!((plain.mode, plain.validate()), (Mode::Pause, Ok(())));
 }
 
 #[test]

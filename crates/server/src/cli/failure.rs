@@ -120,6 +120,7 @@ fn hint(refused: &str, status: u16) -> Option<&'static str> {
         (_, 401) => "set WINDLASS_KEY, or `key` in windlass.toml, to a key of this server",
         (_, 403) => "use a key that may do this",
         ("not_found", _) => "check the id; `windlass task list` shows the newest tasks",
+        ("draining", _) => "`windlass pause` lists what is stopped, `windlass resume` ends it",
         ("queue_full", _) => "wait until tasks are done, start more workers, or raise the limit",
         ("idempotency_key_reused", _) => "use a new --idempotency-key for another request",
         ("invalid_cursor", _) => {

@@ -39,7 +39,8 @@ pub fn name(text: Option<&str>) -> Result<String> {
     name.filter(|name| !name.is_empty() && !name.contains('\0')).ok_or_else(invalid)
 }
 
-fn invalid() -> Problem {
+/// No cursor of this list.
+pub fn invalid() -> Problem {
     let detail = "use the `next_cursor` of the page before, or none for the first page";
     Problem::new(StatusCode::BAD_REQUEST, "invalid_cursor", detail)
 }

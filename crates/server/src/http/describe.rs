@@ -11,6 +11,7 @@ use super::session::MAX_WAIT_MS;
 use serde_json::{Map, Value as Json, json};
 use windlass::domain::approval::{MAX_OCCURRENCE, MAX_REQUIRED};
 use windlass::domain::failure::{MAX_CODE_BYTES, MAX_MESSAGE_BYTES};
+use windlass::domain::limit::{MAX_LIMIT, MAX_PERIOD_MS, PAUSABLE};
 use windlass::domain::order::{MAX_PRIORITY, MIN_PRIORITY};
 use windlass::domain::step;
 use windlass::domain::trouble::MAX_NOTE_BYTES;
@@ -43,9 +44,20 @@ pub fn complete(mut document: Json) -> Json {
             }
         }
     }
+    kept_out(&mut document);
     bounds(&mut document);
     rename(&mut document);
     document
+}
+
+/// What keeps a task out stands in one field of our types and in one of two in the answer.
+fn kept_out(document: &mut Json) {
+    for schema in ["Problem", "ItemError"] {
+        let properties = &mut document["components"]["schemas"][schema]["properties"];
+        for (field, what) in [("limit", "ReachedLimit"), ("drained", "Drained")] {
+            properties[field] = json!({ "$ref": format!("#/components/schemas/{what}") });
+        }
+    }
 }
 
 /// Names of schemas that differ from those of our types: clients are generated from them.
@@ -65,7 +77,12 @@ const NAMES: &[(&str, &str)] = &[
     ("ErrorBody", "Error"),
     ("FailureBody", "Failure"),
     ("HistoryBody", "Transition"),
+    ("HolderBody", "LimitHolder"),
     ("LeaseBody", "Lease"),
+    ("LimitBody", "Limit"),
+    ("List_LimitBody", "LimitList"),
+    ("List_PauseBody", "PauseList"),
+    ("PauseBody", "Pause"),
     ("List_AgentBody", "AgentList"),
     ("List_AlertBody", "AlertList"),
     ("List_FailureBody", "FailureList"),
@@ -155,6 +172,7 @@ fn backpressure(operation: &mut Json) {
 fn errors(path: &str, method: &str, operation: &mut Json) {
     let has_id = path.contains("{id}");
     let has_name = path.contains("{name}");
+    let has_scope = path.contains("{scope}");
     let has_body = operation.get("requestBody").is_some();
     let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
     let has = |name: &str| parameters.iter().any(|parameter| parameter["name"] == name);
@@ -185,7 +203,8 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
     let has_missing = (has_id && !is_finish)
         || is_decision
         || path == "/v1/signals"
-        || (has_name && method == "get");
+        || (has_name && method == "get")
+        || (has_scope && method != "put");
     codes.push((404, has_missing.then_some(missing).into_iter().collect()));
     let conflicts: &[&str] = match (can_conflict, is_session) {
         (false, _) => &[],
@@ -209,8 +228,10 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
     {
         codes.push((status, has_body.then_some(code).into_iter().collect()));
     }
-    let mut invalid: Vec<&str> =
-        (has_body || has_query || has_name).then_some("validation_failed").into_iter().collect();
+    let mut invalid: Vec<&str> = (has_body || has_query || has_name || has_scope)
+        .then_some("validation_failed")
+        .into_iter()
+        .collect();
     invalid.extend(
         path.starts_with("/v1/tasks")
             .then_some("idempotency_key_reused")
@@ -219,9 +240,13 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
     let has_own_id = ["/v1/signals", "/v1/tasks/{id}/replay"].contains(&path);
     invalid.extend(has_own_id.then_some("idempotency_key_reused"));
     codes.push((422, invalid));
+    let is_submit = method == "post" && ["/v1/tasks", "/v1/tasks/batch"].contains(&path);
+    codes.push((429, is_submit.then_some("queue_full").into_iter().collect()));
     if path != "/healthz" {
         codes.push((500, vec!["internal"]));
-        codes.push((503, vec!["busy", "timeout", "unavailable", "storage_full", "shutting_down"]));
+        let mut later = vec!["busy", "timeout", "unavailable", "storage_full", "shutting_down"];
+        later.extend(is_submit.then_some("draining"));
+        codes.push((503, later));
     }
     if method != "get" {
         codes.push((504, vec!["outcome_unknown"]));
@@ -254,7 +279,7 @@ fn problem(status: u16, codes: &[&str]) -> Json {
             "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } },
         },
     });
-    if status == 503 {
+    if [429, 503].contains(&status) {
         response["headers"]["Retry-After"] = json!({
             "description": "Seconds", "schema": { "type": "integer", "minimum": 0 },
         });
@@ -355,6 +380,7 @@ fn bounds(document: &mut Json) {
     );
     of("FailRequest", "retry_after_ms", range(0, MAX_DELAY_MS));
     step_bounds(&mut of);
+    flow_bounds(&mut of);
     of("FinishItem", "retry_after_ms", range(0, MAX_DELAY_MS));
     of("TaskError", "code", error_code());
     of(
@@ -378,6 +404,19 @@ fn trouble_bounds(of: &mut impl FnMut(&str, &str, Json)) {
     of("Backoff", "on_exhausted", ends.clone());
     of("RetryPolicy", "on_exhausted", ends);
     of("RetryPolicy", "max_retries", range(0, MAX_RETRIES.into()));
+}
+
+fn flow_bounds(of: &mut dyn FnMut(&str, &str, Json)) {
+    of("LimitRequest", "max_active", range(0, MAX_LIMIT));
+    of("LimitRequest", "max_pending", range(0, MAX_LIMIT));
+    of("Rate", "count", range(1, MAX_LIMIT));
+    of("Rate", "period_ms", range(1, MAX_PERIOD_MS));
+    let scopes: Vec<&str> = PAUSABLE.iter().map(|scope| scope.as_str()).collect();
+    of("PauseRequest", "scope", json!({ "enum": scopes }));
+    of("PauseRequest", "name", name(MAX_NAME_BYTES));
+    of("PauseRequest", "mode", json!({ "enum": ["pause", "drain", null] }));
+    let words = json!({ "maxLength": MAX_REASON_CHARS, "pattern": "^[^\\u0000]*$" });
+    of("PauseRequest", "reason", words);
 }
 
 fn step_bounds(of: &mut dyn FnMut(&str, &str, Json)) {

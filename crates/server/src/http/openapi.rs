@@ -2,10 +2,10 @@
 //!
 //! What every operation has in common (its errors, keys) is added in `describe`, once.
 
-use super::problem::{Problem, TITLES};
+use super::problem::{Drained, Problem, ReachedLimit, TITLES};
 use super::{
-    Api, action, agent, alert, approval, describe, event, health, poison, pressure, replay,
-    session, step, submit, task, wait,
+    Api, action, agent, alert, approval, describe, event, health, limit, pause, poison, pressure,
+    replay, session, step, submit, task, wait,
 };
 use axum::Router;
 use axum::http::header;
@@ -24,7 +24,7 @@ use utoipa_axum::routes;
             `application/problem+json` with a stable `code`.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
     ),
-    components(schemas(Problem)),
+    components(schemas(Problem, ReachedLimit, Drained)),
     tags(
         (name = "tasks", description = "Submit work and see what became of it"),
         (name = "work", description = "What the holder of a lease does with its task"),
@@ -33,6 +33,7 @@ use utoipa_axum::routes;
         (name = "signals", description = "What waiting tasks are told"),
         (name = "sessions", description = "Workers"),
         (name = "trouble", description = "What needs a person, and who is told"),
+        (name = "flow", description = "How much may run and wait at once, and what is stopped"),
         (name = "agents", description = "How the tasks of an agent are retried"),
         (name = "events", description = "Everything that happens"),
         (name = "service", description = "The server itself")
@@ -87,6 +88,12 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(poison::note))
         .routes(routes!(poison::resolve))
         .routes(routes!(poison::abandon))
+        .routes(routes!(limit::list))
+        .routes(routes!(limit::show, limit::put, limit::delete))
+        .routes(routes!(limit::show_named, limit::put_named, limit::delete_named))
+        .routes(routes!(pause::list, pause::pause))
+        .routes(routes!(pause::resume))
+        .routes(routes!(pause::resume_named))
         .routes(routes!(agent::list))
         .routes(routes!(agent::put, agent::show))
         .routes(routes!(alert::list))

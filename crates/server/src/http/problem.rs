@@ -9,6 +9,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use windlass::domain::approval::Refused;
 use windlass::domain::json::JsonError;
+use windlass::domain::limit::{Draining, Key, QueueFull, Scope};
 use windlass::domain::refusal::{FieldError, Refusal};
 use windlass::engine;
 use windlass::store::error::{Error as StoreError, Rejection};
@@ -27,6 +28,42 @@ pub struct Field {
     pub detail: String,
 }
 
+/// A limit on pending tasks that is reached.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct ReachedLimit {
+    /// What it counts over.
+    #[schema(value_type = String)]
+    pub scope: Scope,
+    /// Which one; null for everything.
+    pub name: Option<String>,
+    /// The most pending tasks.
+    pub max_pending: i64,
+    /// How many there are.
+    pub held: i64,
+}
+
+/// What takes nothing in.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Drained {
+    /// What kind of thing.
+    #[schema(value_type = String)]
+    pub scope: Scope,
+    /// Which one; null for everything.
+    pub name: Option<String>,
+    /// Why.
+    pub reason: Option<String>,
+}
+
+/// What keeps a task out.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeptOut {
+    /// A limit that is reached.
+    Limit(ReachedLimit),
+    /// Something takes nothing in.
+    Drained(Drained),
+}
+
 /// An error, as RFC 9457 has it.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Problem {
@@ -41,10 +78,15 @@ pub struct Problem {
     /// What programs decide by; see docs/errors.md.
     pub code: &'static str,
     /// What was wrong and what to do.
-    pub detail: String,
+    #[schema(value_type = String)]
+    pub detail: Box<str>,
     /// Everything that is wrong with the fields.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<Field>,
+    /// What kept a task out, as `limit` or `drained`; `describe` tells it.
+    #[serde(flatten)]
+    #[schema(ignore)]
+    pub kept_out: Option<Box<KeptOut>>,
     /// The request, as the server's log names it.
     #[schema(value_type = Option<String>)]
     pub request_id: Option<Box<str>>,
@@ -61,8 +103,9 @@ impl Problem {
             title: title(code),
             status: status.as_u16(),
             code,
-            detail: detail.into(),
+            detail: detail.into().into(),
             errors: Vec::new(),
+            kept_out: None,
             request_id: None,
             retry_after_s: None,
         }
@@ -123,6 +166,7 @@ pub const TITLES: &[(&str, &str)] = &[
     ("not_due", "The task's time has not come"),
     ("idempotency_key_reused", "The key was used before for another request"),
     ("queue_full", "A limit on waiting tasks is reached"),
+    ("draining", "Nothing new is taken in"),
     ("session_not_found", "There is no such session"),
     ("session_closed", "The session is closed"),
     ("shutting_down", "The node is shutting down"),
@@ -152,6 +196,15 @@ pub const TITLES: &[(&str, &str)] = &[
     ("corrupt", "The database is damaged"),
 ];
 
+/// Tasks end all the time, so there may be room soon.
+const FULL_S: u8 = 1;
+/// A person has to resume it.
+const DRAINING_S: u8 = 30;
+
+fn some(name: String) -> Option<String> {
+    Some(name).filter(|name| !name.is_empty())
+}
+
 /// A code in words.
 fn title(code: &str) -> &'static str {
     let known = TITLES.iter().find(|(known, _)| *known == code);
@@ -166,6 +219,7 @@ impl From<Refusal> for Problem {
             }
             Refusal::Approval(refused) => approval_status(refused),
             Refusal::QueueFull(_) => StatusCode::TOO_MANY_REQUESTS,
+            Refusal::Draining(_) => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::Invalid(_) | Refusal::IdempotencyKeyReused { .. } => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
@@ -182,14 +236,27 @@ impl From<Refusal> for Problem {
             | Refusal::Replay(_) => StatusCode::CONFLICT,
         };
         let mut problem = Problem::new(status, refusal.code(), refusal.to_string());
-        problem.retry_after_s = (status == StatusCode::TOO_MANY_REQUESTS).then_some(1);
-        if let Refusal::Invalid(fields) = refusal {
-            let field = |f: FieldError| Field {
-                pointer: f.pointer,
-                code: f.code.to_owned(),
-                detail: f.detail,
-            };
-            problem.errors = fields.into_iter().map(field).collect();
+        match refusal {
+            Refusal::Invalid(fields) => {
+                let field = |f: FieldError| Field {
+                    pointer: f.pointer,
+                    code: f.code.to_owned(),
+                    detail: f.detail,
+                };
+                problem.errors = fields.into_iter().map(field).collect();
+            }
+            Refusal::QueueFull(QueueFull { key: Key { scope, name }, limit, held }) => {
+                let (name, max_pending) = (some(name), limit);
+                let reached = ReachedLimit { scope, name, max_pending, held };
+                problem.kept_out = Some(Box::new(KeptOut::Limit(reached)));
+                problem.retry_after_s = Some(FULL_S);
+            }
+            Refusal::Draining(Draining { key: Key { scope, name }, reason }) => {
+                let drained = Drained { scope, name: some(name), reason };
+                problem.kept_out = Some(Box::new(KeptOut::Drained(drained)));
+                problem.retry_after_s = Some(DRAINING_S);
+            }
+            _ => {}
         }
         problem
     }

@@ -122,7 +122,7 @@ fn objects(value: &serde_json::Value, at: &str) -> Result<()> {
     let Value::Object(fields) = value else {
         return Err(Problem::field(at, "wrong_type", "must be an object with named fields"));
     };
-    for name in ["backoff", "error", "until", "replay", "retry_policy"] {
+    for name in ["backoff", "error", "until", "replay", "retry_policy", "rate"] {
         if let Some(inner @ (Value::Array(_) | Value::Object(_))) = fields.get(name) {
             objects(inner, &format!("{at}/{name}"))?;
         }

@@ -2,7 +2,7 @@
 
 use super::body::TaskBody;
 use super::middleware::Correlation;
-use super::problem::{Field, Problem, Result};
+use super::problem::{Field, KeptOut, Problem, Result};
 use super::request::{Body, Params, typed};
 use super::task::answer;
 use super::{Api, Caller};
@@ -18,6 +18,7 @@ use windlass::domain::refusal::Refusal;
 use windlass::domain::request::SubmitRequest;
 use windlass::domain::task::NewTask;
 use windlass::domain::validate;
+use windlass::store::error::Rejection;
 use windlass::store::task::Submitted;
 
 /// Says that what was asked for had been there before.
@@ -76,8 +77,14 @@ pub struct SubmitParams {
 /// The answer to a dry run.
 #[derive(Serialize, ToSchema)]
 pub struct Admission {
-    /// Whether the task would be taken now.
+    /// Whether the task would be taken now, or was taken before.
     admitted: bool,
+    /// The task that was taken before, with this id or key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duplicate_of: Option<Uuid>,
+    /// Why it would not be taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ItemError>,
 }
 
 /// A task that had been taken before, or the answer to a dry run.
@@ -126,10 +133,11 @@ pub async fn submit(
     api.engine.know_agents([&request].into_iter()).await?;
     let task = new_task(&api, &request, &caller)?;
     if params.dry_run {
-        return Ok(Json(Admission { admitted: true }).into_response());
+        return Ok(Json(admission(&api, task).await?).into_response());
     }
     let outcome = api.engine.submit(vec![task]).await.pop();
-    let submitted = outcome.ok_or_else(|| Problem::from(no_outcome()))??;
+    let submitted = outcome.ok_or_else(|| Problem::from(no_outcome()))?;
+    let submitted = submitted.map_err(|rejection| refused(&api, rejection))?;
     let task = api.task(submitted.id).await?;
     let status = if submitted.duplicate { StatusCode::OK } else { StatusCode::CREATED };
     let mut response = answer(status, task);
@@ -140,6 +148,35 @@ pub async fn submit(
         response.headers_mut().insert(PAYLOAD_DIFFERS, HeaderValue::from_static("true"));
     }
     Ok(response)
+}
+
+/// Where a limit is reached, the caller is told to come back when those who wait now have begun, as
+/// far as anybody can tell, but not to stay away for long.
+fn refused(api: &Api, rejection: Rejection) -> Problem {
+    let problem = Problem::from(rejection);
+    if !matches!(problem.kept_out.as_deref(), Some(KeptOut::Limit(_))) {
+        return problem;
+    }
+    let wait_s = api.engine.backpressure().estimated_wait_ms.unwrap_or_default() / 1_000;
+    problem.retry_after(u8::try_from(wait_s.clamp(1, LONGEST_S)).unwrap_or(1))
+}
+
+/// The longest time that a caller is told to stay away from a full queue.
+const LONGEST_S: i64 = 60;
+
+/// What a limit or a pause says is the answer; that the database cannot be asked is none.
+async fn admission(api: &Api, task: NewTask) -> Result<Admission> {
+    match api.engine.admission(task).await {
+        Ok(known) => {
+            let duplicate_of = known.map(|known| known.id.0);
+            Ok(Admission { admitted: true, duplicate_of, error: None })
+        }
+        Err(Rejection::Refused(refusal)) => {
+            let error = Some(Problem::from(refusal).into());
+            Ok(Admission { admitted: false, duplicate_of: None, error })
+        }
+        Err(Rejection::Failed(error)) => Err(error.into()),
+    }
 }
 
 pub(super) fn no_outcome() -> windlass::store::error::Error {
@@ -211,12 +248,16 @@ pub struct ItemError {
     /// Everything that is wrong with its fields.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<Field>,
+    /// What kept it out, as `limit` or `drained`.
+    #[serde(flatten)]
+    #[schema(ignore)]
+    pub kept_out: Option<Box<KeptOut>>,
 }
 
 impl From<Problem> for ItemError {
     fn from(problem: Problem) -> ItemError {
-        let Problem { code, status, detail, errors, .. } = problem;
-        ItemError { code, status, detail, errors }
+        let Problem { code, status, detail, errors, kept_out, .. } = problem;
+        ItemError { code, status, detail: detail.into(), errors, kept_out }
     }
 }
 
@@ -312,9 +353,9 @@ async fn submit_atomic(api: &Api, tasks: Vec<Result<NewTask>>) -> Result<Respons
             Ok((StatusCode::CREATED, Json(BatchAnswer { results })).into_response())
         }
         Err((index, rejection)) => {
-            let mut problem = Problem::from(rejection);
-            if problem.status < 500 {
-                let (code, detail) = (problem.code.to_owned(), problem.detail.clone());
+            let mut problem = refused(api, rejection);
+            if problem.status < 500 || problem.kept_out.is_some() {
+                let (code, detail) = (problem.code.to_owned(), problem.detail.to_string());
                 let pointer = format!("/tasks/{index}");
                 problem.errors = vec![Field { pointer, code, detail }];
             }

@@ -205,6 +205,15 @@ impl Tasks {
         self.store.read("unknown_to", body).await
     }
 
+    /// How many tasks a session holds.
+    pub async fn count_held(&self, session: &str) -> Result<usize> {
+        let session = session.to_owned();
+        let body = move |tx: &mut dyn Tx| {
+            Ok(tx.run(Call::one(&HELD_LEASES, vec![session.as_str().into()]))?.len())
+        };
+        self.store.read("count_held", body).await
+    }
+
     /// Adds what earlier attempts have done. A first attempt has nothing behind it, unless it is a
     /// replay, so most claims read nothing here.
     pub async fn fill_steps(&self, mut held: Vec<Assignment>) -> Result<Vec<Assignment>> {

@@ -319,6 +319,8 @@ impl Lanes {
     pub(super) fn bind(&self, limits: Option<Arc<Limits>>) {
         let mut state = self.lock();
         state.bounds.clear();
+        // What had no room may have some now.
+        state.full.clear();
         state.limits = limits;
     }
 

@@ -4,6 +4,7 @@
 //! items; an item whose guard did not hold is looked at again by the cold path, which says why.
 //! Cold operations load, decide, save. There are no other writers of a task's state.
 
+mod admission;
 mod claim;
 mod cold;
 mod count;

@@ -9,7 +9,8 @@ use crate::statement;
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
 use std::collections::{BTreeMap, BTreeSet};
-use windlass_domain::limit::{self, Bound, Count, Counts, Key, QueueFull};
+use windlass_domain::limit::{self, Bound, Count, Counts, Key};
+use windlass_domain::refusal::Refusal;
 use windlass_domain::time::Timestamp;
 
 statement!(HOLD, "limit/hold");
@@ -105,7 +106,7 @@ impl Room {
     }
 
     /// Whether one more task of these bounds may be submitted; it takes its place.
-    pub(super) fn accept(&mut self, bounds: &[Bound]) -> std::result::Result<(), QueueFull> {
+    pub(super) fn accept(&mut self, bounds: &[Bound]) -> std::result::Result<(), Refusal> {
         limit::accept(1, bounds, &self.counts)?;
         for bound in bounds {
             self.counts.entry(bound.key.clone()).or_default().pending += 1;

@@ -220,7 +220,7 @@ pub(super) fn admit<'t>(
     room: &mut Room,
     lock: Lock,
 ) -> Result<(Vec<&'t Placed>, Refused)> {
-    let is_limited = |placed: &&Placed| placed.bounds.iter().any(|b| b.max_pending.is_some());
+    let is_limited = |placed: &&Placed| placed.bounds.iter().any(Bound::binds_submits);
     let mut refused = HashMap::new();
     if !tasks.iter().any(is_limited) {
         return Ok((tasks.to_vec(), refused));
@@ -230,9 +230,9 @@ pub(super) fn admit<'t>(
     for &placed in tasks {
         match room.accept(&placed.bounds) {
             Ok(()) => accepted.push(placed),
-            Err(full) => {
+            Err(refusal) => {
                 let known = look_up_in(tx, &placed.task)?;
-                let outcome = known.unwrap_or_else(|| Err(Refusal::from(full).into()));
+                let outcome = known.unwrap_or_else(|| Err(refusal.into()));
                 refused.insert(placed.task.id.0, outcome);
             }
         }

@@ -36,4 +36,5 @@ mod sqlite_file;
 mod sqlite_group;
 mod sqlite_tx;
 mod submit_sql;
+mod submit_sql_limit;
 mod world;

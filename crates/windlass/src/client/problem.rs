@@ -61,7 +61,9 @@ impl Problem {
     /// whether to wait for it.
     pub fn is_temporary(&self) -> bool {
         match self.status {
-            408 | 502 | 503 | 504 => true,
+            // Until an operator resumes it, which may take days.
+            503 => self.code != "draining",
+            408 | 502 | 504 => true,
             429 => self.code != "queue_full",
             500 => self.code == "outcome_unknown",
             _ => false,
@@ -91,6 +93,7 @@ mod tests {
     fn only_what_may_pass_is_tried_again() {
         for (status, code, expected) in [
             (503, "busy", true),
+            (503, "draining", false),
             (504, "timeout", true),
             (507, "storage_full", false),
             (429, "rate_limited", true),

@@ -11,11 +11,13 @@ mod durable;
 mod duty;
 mod error;
 mod held;
+mod limit;
 mod log;
 mod notify;
 mod pressure;
 mod session;
 mod shutdown;
+mod slot;
 mod stream;
 mod submit;
 mod timer;
@@ -109,6 +111,8 @@ struct Inner {
     notified: notify::Counted,
     agents: Agents,
     policies: agent::Known,
+    limits: limit::Known,
+    under_way: slot::UnderWay,
     alerts: Alerts,
     troubles: Troubles,
     dispatcher: Arc<Dispatcher>,
@@ -149,6 +153,8 @@ impl Engine {
             notified: notify::Counted::default(),
             agents: Agents::new(store.clone()),
             policies: agent::Known::default(),
+            limits: limit::Known::default(),
+            under_way: slot::UnderWay::default(),
             alerts: Alerts::new(store.clone()),
             troubles: Troubles::new(store.clone()),
             steps: Steps::new(store.clone()),
@@ -170,6 +176,8 @@ impl Engine {
             store,
         });
         let engine = Engine { inner };
+        // Before anybody can submit or claim.
+        engine.learn_limits().await?;
         engine.announce().await?;
         let hearing = Arc::downgrade(&engine.inner);
         engine.inner.store.hear(move |wake| {
@@ -180,6 +188,7 @@ impl Engine {
         engine.inner.learn_awaited().await;
         engine.spawn_log();
         engine.spawn_timers();
+        engine.spawn_limits();
         engine.spawn_pressure();
         engine.spawn_poll();
         engine.spawn_announcements();

@@ -21,6 +21,9 @@ use windlass_store::task::{self, Assignment, Claim, Finish, Finishing};
 
 use super::{Engine, Error, Phase, Result};
 
+/// How long a claim without a free slot is answered later than it could be.
+const FULL_WAIT: Duration = Duration::from_secs(1);
+
 /// A worker that wants to take part.
 #[derive(Clone, Debug, Default)]
 #[allow(missing_docs)] // Named like the fields of the request.
@@ -200,7 +203,18 @@ impl Engine {
         }
         self.touch(id).await?;
         let max = request.max.min(session.slots.try_into().unwrap_or(1));
+        let slots = self.slots(&session, max).await?;
+        let max = slots.as_ref().map_or(max, |slots| slots.count);
         let claim = self.claim_of(&session, request.claim, max, request.start);
+        if max == 0 {
+            // Whoever repeats the call that filled its slots gets what that gave. Others wait a
+            // little, so that a worker that asks too much does not ask all the time.
+            let given = self.inner.tasks.claim_tasks(&claim, Vec::new()).await?;
+            if given.is_empty() {
+                tokio::time::sleep(request.wait.min(FULL_WAIT)).await;
+            }
+            return Ok(self.inner.tasks.fill_steps(given).await?);
+        }
         if !request.tasks.is_empty() {
             let tasks = request.tasks.into_iter().take(max).collect();
             let taken = self.inner.tasks.claim_tasks(&claim, tasks).await?;

@@ -10,6 +10,7 @@ mod bouncer;
 mod cluster;
 mod dispatch;
 mod duty;
+mod limit;
 mod log;
 mod nodes;
 mod notice;

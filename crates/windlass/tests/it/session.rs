@@ -23,6 +23,7 @@ conformance!(
     the_close_of_an_older_stream_changes_nothing,
     a_stream_shows_again_what_its_session_holds,
     a_worker_types_slots_are_clamped,
+    a_worker_of_a_type_holds_no_more_than_its_slots,
     a_claim_may_name_its_tasks,
 );
 
@@ -187,6 +188,36 @@ async fn a_worker_types_slots_are_clamped(dialect: Dialect) {
         ..SessionRequest::default()
     };
     assert_eq!(engine.register(request).await.unwrap().slots, 1);
+}
+
+async fn a_worker_of_a_type_holds_no_more_than_its_slots(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let request = SessionRequest {
+        name: "w".into(),
+        worker_type: Some("crew_executor".into()),
+        routes: Routes { queues: vec!["q".into()], ..Routes::default() },
+        ..SessionRequest::default()
+    };
+    let session = engine.register(request).await.unwrap().id;
+    let mut ids = Vec::new();
+    for _ in 0..4 {
+        ids.push(submit(&engine, "q", |_| {}).await);
+    }
+    let now = || claim(5, Duration::ZERO);
+    // Also of claims at the same time.
+    let (first, second) = (now(), now());
+    let (one, two) =
+        tokio::join!(engine.claim(session, first.clone()), engine.claim(session, second.clone()));
+    let (one, two) = (one.unwrap(), two.unwrap());
+    assert_eq!(one.len() + two.len(), 1);
+    let (given, asked) = if one.is_empty() { (two, second) } else { (one, first) };
+    assert!(engine.claim(session, now()).await.unwrap().is_empty());
+    let named = ClaimRequest { tasks: ids, ..now() };
+    assert!(engine.claim(session, named).await.unwrap().is_empty());
+    // The call that filled its slots is answered like the first time.
+    assert_eq!(engine.claim(session, asked).await.unwrap(), given);
+    complete(&engine, &given[0]).await;
+    assert_eq!(engine.claim(session, now()).await.unwrap().len(), 1);
 }
 
 async fn a_claim_may_name_its_tasks(dialect: Dialect) {

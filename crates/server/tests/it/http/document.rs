@@ -68,6 +68,17 @@ const ROUTES: &[&str] = &[
     "post /v1/tasks/{id}/steps/record",
     "get /v1/tasks/{id}/wait",
     "get /v1/version",
+    "get /v1/limits",
+    "get /v1/limits/{scope}",
+    "put /v1/limits/{scope}",
+    "delete /v1/limits/{scope}",
+    "get /v1/limits/{scope}/{name}",
+    "put /v1/limits/{scope}/{name}",
+    "delete /v1/limits/{scope}/{name}",
+    "get /v1/pauses",
+    "post /v1/pauses",
+    "delete /v1/pauses/{scope}",
+    "delete /v1/pauses/{scope}/{name}",
 ];
 
 fn operations(document: &Json) -> Vec<(String, &Json)> {

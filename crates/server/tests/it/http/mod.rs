@@ -15,6 +15,7 @@ mod batch;
 mod cluster;
 mod document;
 mod event;
+mod limit;
 mod list;
 mod node;
 mod page;

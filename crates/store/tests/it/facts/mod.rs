@@ -19,6 +19,7 @@ mod group;
 mod history;
 mod hold;
 mod ledger;
+mod limit;
 mod list;
 mod notice;
 mod park;

@@ -1,0 +1,189 @@
+//! `windlass limit …`: how much may run and wait at once.
+
+use super::argument::{ms, span};
+use super::poison::{Listing, Page};
+use super::task::{age, text};
+use super::{Connection, Context, Failure};
+use crate::client::{Call, Client, Error, Patience};
+use crate::print::{self, Cell, Paint};
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value, json};
+
+#[derive(Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// List the limits with what is held of them. A star means each one of the scope that has no
+    /// limit of its own; what is shown then is the most that one of them holds.
+    #[command(after_help = "Examples:
+  windlass limit list
+  windlass limit list --json | jq '.items[] | select(.scope == \"venture\") | .held_by'")]
+    List {
+        #[command(flatten)]
+        page: Page,
+    },
+    /// Set a limit, while everything runs: it holds on every node within a second. What is not
+    /// given stays as it is; a new limit allows 10 active and 50 pending tasks.
+    #[command(after_help = "Examples:
+  windlass limit set global --max-active 500 --max-pending 10000
+  windlass limit set venture --max-active 20
+  windlass limit set venture acme --max-active 50 --max-pending none
+  windlass limit set queue mail --rate 100/1m")]
+    Set {
+        #[command(flatten)]
+        target: Target,
+        /// The most claimed and running tasks, or none for no limit. 0 lets nothing begin.
+        #[arg(long, value_name = "N", value_parser = maximum)]
+        max_active: Option<Value>,
+        /// The most pending tasks, those in retry included, or none for no limit.
+        #[arg(long, value_name = "N", value_parser = maximum)]
+        max_pending: Option<Value>,
+        /// The most tasks handed out in a period, such as 100/1m, or none for no limit.
+        #[arg(long, value_name = "N/SPAN", value_parser = rate)]
+        rate: Option<Value>,
+    },
+    /// Remove a limit. One that was removed from a venture gives way to that of each venture.
+    #[command(after_help = "Examples:
+  windlass limit remove venture acme
+  windlass limit remove stage")]
+    Remove {
+        #[command(flatten)]
+        target: Target,
+    },
+}
+
+/// What a limit is for.
+#[derive(Args)]
+struct Target {
+    /// What it counts over.
+    #[arg(value_parser = ["global", "portfolio", "venture", "stage", "agent", "queue"])]
+    scope: String,
+    /// Which one; each one of the scope unless given.
+    name: Option<String>,
+}
+
+fn maximum(text: &str) -> Result<Value, String> {
+    match text {
+        "none" => Ok(Value::Null),
+        number => number
+            .parse::<u32>()
+            .map(|n| json!(n))
+            .map_err(|_| format!("`{text}` is no limit; write a number, or none for no limit")),
+    }
+}
+
+fn rate(text: &str) -> Result<Value, String> {
+    if text == "none" {
+        return Ok(Value::Null);
+    }
+    let told = || format!("`{text}` is no rate; write for instance 100/1m, or none for no limit");
+    let (count, period) = text.split_once('/').ok_or_else(told)?;
+    let count: u32 = count.parse().map_err(|_| told())?;
+    let period = span(period).map_err(|_| told())?;
+    Ok(json!({ "count": count, "period_ms": ms(period) }))
+}
+
+/// The address of what has a scope and perhaps a name.
+pub(super) fn path(list: &str, scope: &str, name: Option<&str>) -> String {
+    let Some(name) = name else { return format!("{list}/{scope}") };
+    let encoded: String = form_urlencoded::byte_serialize(name.as_bytes()).collect();
+    // A `+` is a space in a query only.
+    format!("{list}/{scope}/{}", encoded.replace('+', "%20"))
+}
+
+const LIST: &str = "/v1/limits";
+const HEADINGS: &[&str] = &["SCOPE", "NAME", "ACTIVE", "PENDING", "RATE", "CHANGED", "BY"];
+
+pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, Failure> {
+    let client = context.client(&arguments.connection)?;
+    match arguments.action {
+        Action::List { page } => {
+            let listing = Listing {
+                path: LIST,
+                filters: Vec::new(),
+                page,
+                headings: HEADINGS,
+                row,
+                empty: "no limits; set one with `windlass limit set global --max-active 200`",
+            };
+            listing.show(&client, context).await
+        }
+        Action::Set { target, max_active, max_pending, rate } => {
+            let path = path(LIST, &target.scope, target.name.as_deref());
+            let mut body = now(&client, &path).await?;
+            let given = [("max_active", max_active), ("max_pending", max_pending), ("rate", rate)];
+            let given = given.into_iter().filter_map(|(name, v)| Some((name.to_owned(), v?)));
+            body.extend(given);
+            let set = client.call(&Call::put(path, body.into()), Patience::SHORT).await?.body;
+            show(&set, context)
+        }
+        Action::Remove { target } => {
+            let path = path(LIST, &target.scope, target.name.as_deref());
+            let gone = client.call(&Call::delete(path), Patience::SHORT).await?.body;
+            if context.json {
+                print::json_line(&gone);
+            } else {
+                print::note("removed");
+            }
+            Ok(0)
+        }
+    }
+}
+
+/// What a limit says now; nothing, if there is none.
+async fn now(client: &Client, path: &str) -> Result<Map<String, Value>, Failure> {
+    match client.call(&Call::get(path), Patience::SHORT).await {
+        Ok(answer) => {
+            let said = ["max_active", "max_pending", "rate"].into_iter();
+            Ok(said.map(|name| (name.to_owned(), answer.body[name].clone())).collect())
+        }
+        Err(Error::Problem(problem)) if problem.status == 404 => Ok(Map::new()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn show(limit: &Value, context: &Context) -> Result<u8, Failure> {
+    if context.json {
+        print::json_line(limit);
+        return Ok(0);
+    }
+    print::table(HEADINGS, &[row(limit)]);
+    Ok(0)
+}
+
+fn row(limit: &Value) -> Vec<Cell> {
+    let name = match (&limit["name"], text(&limit["scope"])) {
+        (Value::String(name), _) => name.as_str(),
+        (_, "global") => "",
+        _ => "*",
+    };
+    let rate = match limit["rate"]["count"].as_i64().zip(limit["rate"]["period_ms"].as_i64()) {
+        Some((count, period)) => format!("{count}/{}", print::span(period)),
+        None => String::new(),
+    };
+    vec![
+        Cell::new(text(&limit["scope"])),
+        Cell::new(name),
+        used(&limit["active"], &limit["max_active"]),
+        used(&limit["pending"], &limit["max_pending"]),
+        Cell::new(&rate),
+        Cell::new(&age(&limit["updated_at"])),
+        Cell::new(text(&limit["updated_by"])),
+    ]
+}
+
+/// How much of a limit is used: in red when all of it is.
+fn used(held: &Value, max: &Value) -> Cell {
+    let held = held.as_i64().unwrap_or_default();
+    match max.as_i64() {
+        Some(max) if held >= max => Cell::painted(&format!("{held} of {max}"), Paint::Red),
+        Some(max) => Cell::new(&format!("{held} of {max}")),
+        None => Cell::new(&format!("{held}")),
+    }
+}

@@ -1,0 +1,135 @@
+//! `windlass pause` and `windlass resume`: stopping a queue, an agent, a venture or everything.
+
+use super::limit::path;
+use super::poison::{Listing, Page};
+use super::task::{age, text};
+use super::{Connection, Context, Failure};
+use crate::client::{Call, Patience};
+use crate::print::{self, Cell, Paint};
+use clap::Args;
+use serde_json::{Value, json};
+
+#[derive(Args)]
+#[command(after_help = "Examples:
+  windlass pause queue mail --reason 'the mail server moves'
+  windlass pause venture acme
+  windlass pause --all --drain
+  windlass pause")]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    target: Target,
+    /// Take nothing in instead, and hand out what is there.
+    #[arg(long)]
+    drain: bool,
+    /// Why, for those who wait.
+    #[arg(long)]
+    reason: Option<String>,
+    #[command(flatten)]
+    page: Page,
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:
+  windlass resume queue mail
+  windlass resume --all")]
+pub(super) struct ResumeArguments {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// What is stopped.
+#[derive(Args)]
+struct Target {
+    /// What kind of thing.
+    #[arg(value_parser = ["queue", "agent", "venture"], requires = "name")]
+    scope: Option<String>,
+    /// Which one.
+    name: Option<String>,
+    /// Everything.
+    #[arg(long, conflicts_with = "scope")]
+    all: bool,
+}
+
+impl Target {
+    fn place(&self) -> Option<(&str, Option<&str>)> {
+        match &self.scope {
+            Some(scope) => Some((scope, self.name.as_deref())),
+            None => self.all.then_some(("global", None)),
+        }
+    }
+}
+
+const LIST: &str = "/v1/pauses";
+
+pub(super) async fn pause(arguments: Arguments, context: &Context) -> Result<u8, Failure> {
+    let client = context.client(&arguments.connection)?;
+    let Some((scope, name)) = arguments.target.place() else {
+        if arguments.drain || arguments.reason.is_some() {
+            let told = "say what: a queue, an agent, a venture, or --all";
+            return Err(Failure::usage(told));
+        }
+        let listing = Listing {
+            path: LIST,
+            filters: Vec::new(),
+            page: arguments.page,
+            headings: &["SCOPE", "NAME", "MODE", "SINCE", "BY", "REASON"],
+            row,
+            empty: "nothing is paused; `windlass pause queue NAME` pauses a queue",
+        };
+        return listing.show(&client, context).await;
+    };
+    let mode = if arguments.drain { "drain" } else { "pause" };
+    let body = json!({ "scope": scope, "name": name, "mode": mode, "reason": arguments.reason });
+    let paused = client.call(&Call::post(LIST, body), Patience::SHORT).await?.body;
+    if context.json {
+        print::json_line(&paused);
+    } else {
+        print::note(&format!("{}: {}", shown(&paused), means(mode)));
+    }
+    Ok(0)
+}
+
+pub(super) async fn resume(arguments: ResumeArguments, context: &Context) -> Result<u8, Failure> {
+    let client = context.client(&arguments.connection)?;
+    let Some((scope, name)) = arguments.target.place() else {
+        let told = "say what: a queue, an agent, a venture, or --all; `windlass pause` lists it";
+        return Err(Failure::usage(told));
+    };
+    let call = Call::delete(path(LIST, scope, name));
+    let gone = client.call(&call, Patience::SHORT).await?.body;
+    if context.json {
+        print::json_line(&gone);
+    } else {
+        print::note(&format!("{} goes on", shown(&gone)));
+    }
+    Ok(0)
+}
+
+fn means(mode: &str) -> &'static str {
+    match mode {
+        "drain" => "nothing new is taken in, what is there is handed out",
+        _ => "nothing is handed out, what is submitted waits",
+    }
+}
+
+fn shown(pause: &Value) -> String {
+    match pause["name"].as_str() {
+        Some(name) => format!("{} {}", text(&pause["scope"]), print::safe(name)),
+        None => "everything".to_owned(),
+    }
+}
+
+fn row(pause: &Value) -> Vec<Cell> {
+    vec![
+        Cell::new(text(&pause["scope"])),
+        Cell::new(text(&pause["name"])),
+        Cell::painted(text(&pause["mode"]), Paint::Yellow),
+        Cell::new(&age(&pause["since"])),
+        Cell::new(text(&pause["by"])),
+        Cell::new(text(&pause["reason"])),
+    ]
+}

@@ -1,0 +1,333 @@
+//! Limits and pauses over HTTP and on the command line.
+
+use super::server::{Server, column, eventually, text};
+use super::step_command::windlass;
+use reqwest::Method;
+use serde_json::{Value as Json, json};
+
+super::facts!(
+    a_limit_is_set_shown_listed_and_removed,
+    a_full_queue_is_told_with_its_limit_and_when_to_come_back,
+    a_dry_run_says_whether_a_task_would_be_taken,
+    an_atomic_batch_beyond_a_limit_writes_nothing_and_names_the_task,
+    a_batch_that_is_not_atomic_is_taken_as_far_as_there_is_room,
+    what_is_paused_waits_and_goes_on_when_it_is_resumed,
+    what_drains_refuses_what_is_new_and_knows_what_it_has,
+    every_bad_call_about_limits_and_pauses_is_refused_with_its_place,
+    limits_and_pauses_are_set_by_commands,
+);
+
+async fn put(server: &Server, path: &str, body: Json) -> Json {
+    let path = format!("/v1/limits/{path}");
+    server.send(server.request(Method::PUT, &path).json(&body)).await.expect(200)
+}
+
+async fn a_limit_is_set_shown_listed_and_removed(server: Server) {
+    let fresh = server.get("/v1/limits").await.expect(200);
+    assert_eq!(column(&fresh["items"], "scope"), ["global", "venture", "stage"]);
+    assert_eq!(column(&fresh["items"], "max_active"), [200, 10, 20]);
+    assert_eq!(column(&fresh["items"], "max_pending"), [json!(1_000), json!(50), Json::Null]);
+    let body = json!({ "max_active": 3, "rate": { "count": 5, "period_ms": 60_000 } });
+    let limit = put(&server, "venture/acme%20one", body).await;
+    assert_eq!((&limit["name"], &limit["max_active"]), (&json!("acme one"), &json!(3)));
+    assert_eq!(limit["max_pending"], 50, "as in a new rule");
+    assert_eq!(limit["rate"], json!({ "count": 5, "period_ms": 60_000 }));
+    assert_eq!(limit["updated_by"], "api");
+    let body = json!({ "max_active": null, "max_pending": null });
+    assert_eq!(put(&server, "queue", body).await["max_active"], Json::Null);
+    // What is held stands beside it.
+    for (venture, count) in [("acme one", 1), ("bolt", 3), ("core", 2)] {
+        for _ in 0..count {
+            let task = json!({ "queue": "q", "payload": {}, "venture": venture });
+            server.post("/v1/tasks", task).await.expect(201);
+        }
+    }
+    let session = server.worker("q", 10).await;
+    let claim = format!("/v1/sessions/{session}/claim");
+    server.post(&claim, json!({ "max": 1 })).await.expect(200);
+    let global = server.get("/v1/limits/global").await.expect(200);
+    assert_eq!((&global["active"], &global["pending"]), (&json!(1), &json!(5)));
+    let each = server.get("/v1/limits/venture").await.expect(200);
+    let holders = column(&each["held_by"], "name");
+    assert!(!holders.contains(&json!("acme one")), "it has a limit of its own: {each}");
+    assert!(holders.contains(&json!("bolt")) && holders.contains(&json!("core")), "{each}");
+    // In pages, by scope and name.
+    let page = server.get("/v1/limits?limit=2").await.expect(200);
+    let path = format!("/v1/limits?limit=3&cursor={}", text(&page["next_cursor"]));
+    let rest = server.get(&path).await.expect(200);
+    let names = |list: &Json| column(&list["items"], "name");
+    assert_eq!(column(&page["items"], "scope"), ["global", "venture"]);
+    assert_eq!(column(&rest["items"], "scope"), ["venture", "stage", "queue"]);
+    assert_eq!(names(&rest), [json!("acme one"), Json::Null, Json::Null]);
+    assert_eq!(rest["next_cursor"], Json::Null);
+    let gone = server.delete("/v1/limits/venture/acme%20one").await.expect(200);
+    assert_eq!(gone["max_active"], 3);
+    server.delete("/v1/limits/venture/acme%20one").await.refused(404, "not_found");
+    server.get("/v1/limits/venture/acme%20one").await.refused(404, "not_found");
+    let audit = server.get("/v1/audit?event=limit_removed").await.expect(200);
+    assert_eq!(audit["items"][0]["detail"]["before"]["name"], "acme one");
+}
+
+async fn a_full_queue_is_told_with_its_limit_and_when_to_come_back(server: Server) {
+    put(&server, "queue/q", json!({ "max_pending": 1 })).await;
+    let first = json!({ "queue": "q", "payload": {}, "idempotency_key": "k" });
+    server.post("/v1/tasks", first.clone()).await.expect(201);
+    let reply = server.post("/v1/tasks", json!({ "queue": "q", "payload": {} })).await;
+    assert_eq!(reply.header("retry-after"), Some("1"));
+    let problem = reply.refused(429, "queue_full");
+    let limit = json!({ "scope": "queue", "name": "q", "max_pending": 1, "held": 1 });
+    assert_eq!(problem["limit"], limit);
+    assert!(text(&problem["detail"]).contains("queue `q`"), "{problem}");
+    // What was taken before is still answered, and another queue has room.
+    server.post("/v1/tasks", first).await.expect(200);
+    server.post("/v1/tasks", json!({ "queue": "other", "payload": {} })).await.expect(201);
+    assert_eq!(server.written().await.0, 2);
+}
+
+async fn a_dry_run_says_whether_a_task_would_be_taken(server: Server) {
+    put(&server, "global", json!({ "max_pending": 1 })).await;
+    let dry = "/v1/tasks?dry_run=true";
+    let task = json!({ "queue": "q", "payload": {}, "idempotency_key": "k" });
+    assert_eq!(server.post(dry, task.clone()).await.expect(200), json!({ "admitted": true }));
+    assert_eq!(server.written().await.0, 0);
+    let id = server.post("/v1/tasks", task.clone()).await.expect(201)["id"].clone();
+    let known = server.post(dry, task).await.expect(200);
+    assert_eq!(known, json!({ "admitted": true, "duplicate_of": id }));
+    let other = json!({ "queue": "q", "payload": {} });
+    let full = server.post(dry, other.clone()).await.expect(200);
+    assert_eq!((&full["admitted"], &full["error"]["code"]), (&json!(false), &json!("queue_full")));
+    let limit = json!({ "scope": "global", "name": null, "max_pending": 1, "held": 1 });
+    assert_eq!(full["error"]["limit"], limit);
+    assert_eq!(full["error"]["status"], 429);
+    let pause = json!({ "scope": "queue", "name": "q", "mode": "drain", "reason": "a move" });
+    server.post("/v1/pauses", pause).await.expect(200);
+    let drained = server.post(dry, other).await.expect(200);
+    assert_eq!(drained["error"]["code"], "draining");
+    let what = json!({ "scope": "queue", "name": "q", "reason": "a move" });
+    assert_eq!(drained["error"]["drained"], what);
+    let taken = json!({ "queue": "q", "payload": 2, "idempotency_key": "k" });
+    let reused = server.post(dry, taken).await.expect(200);
+    assert_eq!(reused["error"]["code"], "idempotency_key_reused");
+    server.post(dry, json!({ "queue": "" })).await.refused(422, "validation_failed");
+    assert_eq!(server.written().await.0, 1);
+}
+
+fn batch(count: usize, atomic: bool) -> Json {
+    let task = |n| json!({ "queue": "q", "payload": n, "venture": "acme" });
+    json!({ "tasks": (0..count).map(task).collect::<Vec<_>>(), "atomic": atomic })
+}
+
+async fn an_atomic_batch_beyond_a_limit_writes_nothing_and_names_the_task(server: Server) {
+    let reply = server.post("/v1/tasks/batch", batch(51, true)).await;
+    assert_eq!(reply.header("retry-after"), Some("1"));
+    let problem = reply.refused(429, "queue_full");
+    assert_eq!(column(&problem["errors"], "pointer"), ["/tasks/50"]);
+    assert_eq!(problem["limit"]["scope"], "venture");
+    assert_eq!(problem["limit"]["max_pending"], 50);
+    assert_eq!(server.written().await.0, 0);
+    server.post("/v1/tasks/batch", batch(50, true)).await.expect(201);
+}
+
+async fn a_batch_that_is_not_atomic_is_taken_as_far_as_there_is_room(server: Server) {
+    let answer = server.post("/v1/tasks/batch", batch(53, false)).await.expect(200);
+    let results = answer["results"].as_array().unwrap();
+    assert_eq!(results.len(), 53);
+    for (n, result) in results.iter().enumerate() {
+        match n {
+            0..50 => assert_eq!(result["status"], "pending", "{n}: {result}"),
+            _ => {
+                assert_eq!(result["error"]["code"], "queue_full", "{n}: {result}");
+                assert_eq!(result["error"]["status"], 429);
+                assert_eq!(result["error"]["limit"]["name"], "acme");
+            }
+        }
+    }
+    assert_eq!(server.written().await.0, 50);
+}
+
+async fn what_is_paused_waits_and_goes_on_when_it_is_resumed(server: Server) {
+    let paused = json!({ "scope": "queue", "name": "q", "reason": "a move" });
+    let paused = server.post("/v1/pauses", paused).await.expect(200);
+    assert_eq!((&paused["mode"], &paused["by"]), (&json!("pause"), &json!("api")));
+    let id = server.submit("q").await;
+    let session = server.worker("q", 5).await;
+    let claim = format!("/v1/sessions/{session}/claim");
+    let none = server.post(&claim, json!({ "max": 1 })).await.expect(200);
+    assert_eq!(none["assignments"], json!([]));
+    let list = server.get("/v1/pauses").await.expect(200);
+    assert_eq!(list, json!({ "items": [paused], "next_cursor": null }));
+    if let super::server::Place::Postgres(_) = &server.place {
+        // The other node knows within a second, also that it is over.
+        let other = Server::start(server.place.clone(), &[]).await;
+        let claimed = async || other.post(&claim, json!({ "max": 1 })).await.expect(200);
+        assert_eq!(claimed().await["assignments"], json!([]));
+        server.delete("/v1/pauses/queue/q").await.expect(200);
+        eventually("the other node goes on", async || {
+            claimed().await["assignments"][0]["task"]["id"] == json!(id)
+        })
+        .await;
+    } else {
+        let gone = server.delete("/v1/pauses/queue/q").await.expect(200);
+        assert_eq!(gone["reason"], "a move");
+        assert_eq!(server.claim(&session).await.0, id);
+    }
+    server.delete("/v1/pauses/queue/q").await.refused(404, "not_found");
+    assert_eq!(server.get("/v1/pauses").await.expect(200)["items"], json!([]));
+}
+
+async fn what_drains_refuses_what_is_new_and_knows_what_it_has(server: Server) {
+    let known = json!({ "queue": "q", "payload": {}, "idempotency_key": "k" });
+    let id = server.post("/v1/tasks", known.clone()).await.expect(201)["id"].clone();
+    server.post("/v1/pauses", json!({ "scope": "global", "mode": "drain" })).await.expect(200);
+    let reply = server.post("/v1/tasks", json!({ "queue": "q", "payload": {} })).await;
+    assert!(reply.header("retry-after").is_some());
+    let problem = reply.refused(503, "draining");
+    let what = json!({ "scope": "global", "name": null, "reason": null });
+    assert_eq!(problem["drained"], what);
+    let answer = server.post("/v1/tasks/batch", batch(2, true)).await;
+    let problem = answer.refused(503, "draining");
+    assert_eq!(column(&problem["errors"], "pointer"), ["/tasks/0"]);
+    assert_eq!(server.post("/v1/tasks", known).await.expect(200)["id"], id);
+    // What is there is worked off.
+    let session = server.worker("q", 5).await;
+    assert_eq!(json!(server.claim(&session).await.0), id);
+    server.delete("/v1/pauses/global").await.expect(200);
+    server.submit("q").await;
+}
+
+async fn every_bad_call_about_limits_and_pauses_is_refused_with_its_place(server: Server) {
+    let long = format!("/v1/limits/queue/{}", "x".repeat(256));
+    let none = Json::Null;
+    for (method, path, body, status, pointer) in [
+        ("GET", "/v1/limits/colour", none.clone(), 422, "/scope"),
+        ("GET", "/v1/limits/queue", none.clone(), 404, ""),
+        ("GET", "/v1/limits/queue/%20q", none.clone(), 422, "/name"),
+        ("GET", "/v1/limits/queue/%00", none.clone(), 422, "/name"),
+        ("GET", "/v1/limits/global/all", none.clone(), 422, "/name"),
+        ("GET", long.as_str(), none.clone(), 422, "/name"),
+        ("GET", "/v1/limits?limit=0", none.clone(), 422, "/limit"),
+        ("GET", "/v1/limits?cursor=x", none.clone(), 400, ""),
+        ("GET", "/v1/limits?cursor=7878", none.clone(), 400, ""),
+        ("GET", "/v1/limits?scope=queue", none.clone(), 422, "/scope"),
+        ("POST", "/v1/limits/queue", json!({}), 405, ""),
+        ("PUT", "/v1/limits/queue", json!({ "max_active": -1 }), 422, "/max_active"),
+        ("PUT", "/v1/limits/queue", json!({ "max_active": "5" }), 422, "/max_active"),
+        ("PUT", "/v1/limits/queue", json!({ "max_pending": 1e12 }), 422, "/max_pending"),
+        ("PUT", "/v1/limits/queue", json!({ "rate": [1, 2] }), 422, "/rate"),
+        ("PUT", "/v1/limits/queue", json!({ "rate": { "count": 1 } }), 422, "/rate/period_ms"),
+        (
+            "PUT",
+            "/v1/limits/queue",
+            json!({ "rate": { "count": 0, "period_ms": 1 } }),
+            422,
+            "/rate/count",
+        ),
+        ("PUT", "/v1/limits/queue", json!({ "scope": "queue" }), 422, "/scope"),
+        ("PUT", "/v1/limits/queue", json!([]), 422, ""),
+        ("DELETE", "/v1/limits/queue", none.clone(), 404, ""),
+        ("POST", "/v1/pauses", json!({}), 422, "/scope"),
+        ("POST", "/v1/pauses", json!({ "scope": "stage", "name": "s" }), 422, "/scope"),
+        ("POST", "/v1/pauses", json!({ "scope": "queue" }), 422, "/name"),
+        ("POST", "/v1/pauses", json!({ "scope": "global", "name": "x" }), 422, "/name"),
+        ("POST", "/v1/pauses", json!({ "scope": "global", "mode": "stop" }), 422, "/mode"),
+        (
+            "POST",
+            "/v1/pauses",
+            json!({ "scope": "global", "reason": "x".repeat(1_001) }),
+            422,
+            "/reason",
+        ),
+        ("DELETE", "/v1/pauses/global", none.clone(), 404, ""),
+        ("DELETE", "/v1/pauses/stage/s", none.clone(), 422, "/scope"),
+        ("DELETE", "/v1/pauses/queue", none.clone(), 422, "/name"),
+    ] {
+        let mut request = server.request(Method::from_bytes(method.as_bytes()).unwrap(), path);
+        if !body.is_null() {
+            request = request.json(&body);
+        }
+        let reply = server.send(request).await;
+        assert_eq!(reply.status, status, "{method} {path} {body}: {}", reply.text);
+        if status == 422 {
+            assert_eq!(reply.body["errors"][0]["pointer"], pointer, "{path}: {}", reply.text);
+        }
+    }
+    assert_eq!(server.get("/v1/limits").await.expect(200)["items"].as_array().unwrap().len(), 3);
+    assert_eq!(server.get("/v1/pauses").await.expect(200)["items"], json!([]));
+}
+
+async fn limits_and_pauses_are_set_by_commands(server: Server) {
+    let run = |arguments: &[&str]| {
+        let output = windlass(&server, arguments);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let json = |arguments: &[&str]| -> Json {
+        let (code, told, wrong) = run(&[arguments, &["--json"]].concat());
+        assert_eq!(code, Some(0), "{arguments:?}: {wrong}");
+        serde_json::from_str(&told).unwrap()
+    };
+    // What is not given stays as it is.
+    let set = json(&["limit", "set", "global", "--max-active", "500"]);
+    assert_eq!((&set["max_active"], &set["max_pending"]), (&json!(500), &json!(1_000)));
+    let set = json(&["limit", "set", "queue", "mail out", "--rate", "100/1m"]);
+    assert_eq!((&set["max_active"], &set["max_pending"]), (&json!(10), &json!(50)));
+    assert_eq!(set["rate"], json!({ "count": 100, "period_ms": 60_000 }));
+    let set = json(&["limit", "set", "queue", "mail out", "--max-pending", "none"]);
+    assert_eq!((&set["max_pending"], &set["rate"]["count"]), (&Json::Null, &json!(100)));
+    let (code, table, _) = run(&["limit", "list"]);
+    assert_eq!(code, Some(0));
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: Vec<String> = table.lines().map(words).collect();
+    assert!(lines[0].starts_with("SCOPE NAME ACTIVE PENDING RATE"), "{table}");
+    assert!(lines.iter().any(|line| line.starts_with("global 0 of 500 0 of 1000")), "{table}");
+    assert!(lines.iter().any(|line| line.starts_with("venture * 0 of 10 0 of 50")), "{table}");
+    assert!(table.contains("mail out"), "{table}");
+    json(&["limit", "remove", "queue", "mail out"]);
+    let (code, _, told) = run(&["limit", "remove", "queue", "mail out"]);
+    assert!(code != Some(0) && told.contains("no such limit"), "{told}");
+    for wrong in [
+        &["limit", "set", "colour"][..],
+        &["limit", "set", "queue", "--max-active", "many"],
+        &["limit", "set", "queue", "--rate", "100"],
+        &["pause", "queue"],
+        &["pause", "queue", "q", "--all"],
+        &["pause", "--drain"],
+        &["resume"],
+    ] {
+        assert_eq!(run(wrong).0, Some(2), "{wrong:?}");
+    }
+    let (_, _, told) = run(&["pause"]);
+    assert!(told.contains("nothing is paused"), "{told}");
+    let paused = json(&["pause", "queue", "q", "--drain", "--reason", "a move"]);
+    assert_eq!((&paused["mode"], &paused["reason"]), (&json!("drain"), &json!("a move")));
+    let (code, _, told) = run(&["task", "submit", "--queue", "q", "1"]);
+    assert!(code != Some(0) && told.contains("draining") && told.contains("a move"), "{told}");
+    let (_, table, _) = run(&["pause"]);
+    assert!(table.contains("drain") && table.contains("a move"), "{table}");
+    assert_eq!(json(&["pause", "--all"])["scope"], "global");
+    json(&["resume", "queue", "q"]);
+    let (code, _, told) = run(&["resume", "--all"]);
+    assert!(code == Some(0) && told.contains("everything goes on"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_workers_key_neither_sets_nor_sees_limits() {
+    let keys = "ann:0123456789abcdef-ann,bot:worker:0123456789abcdef-bot";
+    let place = super::server::Place::sqlite();
+    let server = Server::start(place, &[("WINDLASS_KEYS", keys)]).await;
+    for (method, path) in [
+        (Method::GET, "/v1/limits"),
+        (Method::PUT, "/v1/limits/global"),
+        (Method::DELETE, "/v1/limits/stage"),
+        (Method::PUT, "/v1/limits/queue/q"),
+        (Method::GET, "/v1/pauses"),
+        (Method::POST, "/v1/pauses"),
+        (Method::DELETE, "/v1/pauses/global"),
+    ] {
+        let request = server.request(method.clone(), path).bearer_auth("0123456789abcdef-bot");
+        server.send(request).await.refused(403, "forbidden");
+    }
+    let request = server.request(Method::PUT, "/v1/limits/global").json(&json!({}));
+    let set = server.send(request.bearer_auth("0123456789abcdef-ann")).await.expect(200);
+    assert_eq!(set["updated_by"], "ann");
+}

@@ -1,0 +1,1 @@
+SELECT scope, name, mode, reason, since, by FROM pause

@@ -1,0 +1,2 @@
+-- What holds anything now.
+SELECT key, active, pending FROM limit_use WHERE active <> 0 OR pending <> 0

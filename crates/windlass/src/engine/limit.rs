@@ -1,0 +1,140 @@
+//! Limits and pauses on one node: loaded at the start, bound to the store, and kept up to date.
+//!
+//! Invariant: a change is enforced at once on the node that made it, and on every other node within
+//! a second. It never goes back to an older state. Whoever waits for work looks after each change:
+//! there may be room now.
+//! Absent: counting. The store counts in the transactions of claims and submits.
+
+use super::{Engine, Inner, Result};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use windlass_domain::limit::{self, Counts, Limits, Pause, Rule, Scope};
+use windlass_domain::refusal::Refusal;
+use windlass_domain::task::NewTask;
+use windlass_store::group::Outcome;
+use windlass_store::limit::{Flow, KeptPause, KeptRule, LimitRules};
+use windlass_store::task::Submitted;
+
+/// How often a node looks for changes: with one read of one row.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// What this node enforces.
+#[derive(Default)]
+pub(super) struct Known(Mutex<Enforced>);
+
+#[derive(Clone, Default)]
+struct Enforced {
+    flow: Arc<Flow>,
+    limits: Arc<Limits>,
+}
+
+impl Known {
+    fn get(&self) -> Enforced {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Engine {
+    /// What people have set, as this node enforces it.
+    pub fn flow(&self) -> Arc<Flow> {
+        self.inner.limits.get().flow
+    }
+
+    /// The same, ready to be asked.
+    pub fn limits(&self) -> Arc<Limits> {
+        self.inner.limits.get().limits
+    }
+
+    /// What people have set, and what is held of it now.
+    pub async fn limits_in_use(&self) -> Result<(Flow, Counts)> {
+        Ok(self.rules().read_with_use().await?)
+    }
+
+    /// Whether a submit of this task would be taken now: as a new one (`None`), or as one that was
+    /// taken before. Nothing is written.
+    pub async fn admission(&self, task: NewTask) -> Outcome<Option<Submitted>> {
+        self.inner.tasks.admission(task).await
+    }
+
+    /// Sets a rule.
+    pub async fn put_limit(&self, rule: Rule, actor: &str) -> Result<KeptRule> {
+        rule.validate()?;
+        let kept = self.rules().put(rule, actor).await?;
+        self.learn_limits().await?;
+        Ok(kept)
+    }
+
+    /// Removes a rule; gives what it said.
+    pub async fn delete_limit(
+        &self,
+        scope: Scope,
+        name: Option<String>,
+        actor: &str,
+    ) -> Result<KeptRule> {
+        let gone = self.rules().delete(scope, name, actor).await?;
+        self.learn_limits().await?;
+        Ok(gone.ok_or(Refusal::Unknown { what: "limit" })?)
+    }
+
+    /// Stops something.
+    pub async fn pause(&self, pause: Pause, actor: &str) -> Result<KeptPause> {
+        pause.validate()?;
+        let kept = self.rules().pause(pause, actor).await?;
+        self.learn_limits().await?;
+        Ok(kept)
+    }
+
+    /// Lets it go on; gives what had been stopped.
+    pub async fn resume(
+        &self,
+        scope: Scope,
+        name: Option<String>,
+        actor: &str,
+    ) -> Result<KeptPause> {
+        limit::check_target(scope, name.as_deref())?;
+        let gone = self.rules().resume(scope, name, actor).await?;
+        self.learn_limits().await?;
+        Ok(gone.ok_or(Refusal::Unknown { what: "pause" })?)
+    }
+
+    fn rules(&self) -> LimitRules {
+        LimitRules::new(self.inner.store.clone())
+    }
+
+    /// Reads everything and enforces it.
+    pub(super) async fn learn_limits(&self) -> Result<()> {
+        let flow = self.rules().read().await?;
+        self.inner.enforce(flow);
+        Ok(())
+    }
+
+    pub(super) fn spawn_limits(&self) {
+        self.spawn_every("limits", LOOK_EVERY, |inner| async move {
+            let engine = Engine { inner };
+            let known = engine.flow().version;
+            let looked = match engine.rules().version().await {
+                Ok(version) if version == known => Ok(()),
+                Ok(_) => engine.learn_limits().await,
+                Err(error) => Err(error.into()),
+            };
+            if let Err(error) = looked {
+                tracing::warn!(%error, "limits were not read; the last known ones are enforced");
+            }
+        });
+    }
+}
+
+impl Inner {
+    fn enforce(&self, flow: Flow) {
+        let mut known = self.limits.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Two reads may end in another order than they began.
+        if flow.version <= known.flow.version {
+            return;
+        }
+        let limits = flow.limits();
+        self.tasks.bind(Some(limits.clone()));
+        *known = Enforced { flow: Arc::new(flow), limits: Arc::new(limits) };
+        drop(known);
+        self.dispatcher.wake_everything();
+    }
+}

@@ -1,0 +1,163 @@
+//! Limits and pauses that are changed while nodes run.
+
+use crate::world::{
+    PATIENCE, World, claim, conformance, eventually, register, run, submit, without_polling,
+};
+use std::time::Duration;
+use windlass::domain::limit::{Mode, Pause, Rule, Scope};
+use windlass::domain::refusal::Refusal;
+use windlass::engine::Error;
+use windlass::store::error::Rejection;
+use windlass::store::statement::Dialect;
+use windlass::{Engine, Options};
+
+conformance!(
+    the_default_limits_hold_from_the_start,
+    a_raised_limit_wakes_those_who_wait,
+    a_resumed_queue_wakes_those_who_wait,
+    what_is_paused_is_not_handed_to_those_who_wait,
+    a_limit_that_makes_no_sense_is_refused,
+    a_change_by_hand_is_enforced,
+);
+
+fn queue(max_active: i64) -> Rule {
+    let (scope, name) = (Scope::Queue, Some("q".into()));
+    Rule { scope, name, max_active: Some(max_active), max_pending: None, rate: None }
+}
+
+fn stop(mode: Mode) -> Pause {
+    Pause { scope: Scope::Queue, name: Some("q".into()), mode, reason: None }
+}
+
+async fn ask(engine: &Engine, max: usize) -> usize {
+    let session = register(engine, "q", 1_000, 60_000).await;
+    engine.claim(session, claim(max, Duration::ZERO)).await.unwrap().len()
+}
+
+/// A worker that waits for work until there is some.
+async fn waiting(engine: &Engine) -> tokio::task::JoinHandle<usize> {
+    let session = register(engine, "q", 1, 60_000).await;
+    let asking = engine.clone();
+    let before = engine.idle_workers();
+    let claiming = async move { asking.claim(session, claim(1, PATIENCE)).await.unwrap().len() };
+    let handle = tokio::spawn(claiming);
+    eventually("it waits", || async { engine.idle_workers() == before + 1 }).await;
+    handle
+}
+
+async fn the_default_limits_hold_from_the_start(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    for _ in 0..12 {
+        submit(&world.engine, "q", |r| r.venture = Some("acme".into())).await;
+    }
+    assert_eq!(ask(&world.engine, 100).await, 10);
+}
+
+async fn a_raised_limit_wakes_those_who_wait(dialect: Dialect) {
+    let world = World::with(dialect, without_polling()).await;
+    let engine = &world.engine;
+    engine.put_limit(queue(0), "ann").await.unwrap();
+    submit(engine, "q", |_| {}).await;
+    assert_eq!(ask(engine, 1).await, 0);
+    let got = waiting(engine).await;
+    engine.put_limit(queue(1), "ann").await.unwrap();
+    assert_eq!(got.await.unwrap(), 1);
+    engine.delete_limit(Scope::Queue, Some("q".into()), "ann").await.unwrap();
+    submit(engine, "q", |_| {}).await;
+    assert_eq!(ask(engine, 1).await, 1);
+}
+
+async fn a_resumed_queue_wakes_those_who_wait(dialect: Dialect) {
+    let world = World::with(dialect, without_polling()).await;
+    let engine = &world.engine;
+    engine.pause(stop(Mode::Pause), "ann").await.unwrap();
+    submit(engine, "q", |_| {}).await;
+    let got = waiting(engine).await;
+    engine.resume(Scope::Queue, Some("q".into()), "ann").await.unwrap();
+    assert_eq!(got.await.unwrap(), 1);
+}
+
+async fn what_is_paused_is_not_handed_to_those_who_wait(dialect: Dialect) {
+    // A worker is there when the task comes: submits hand over in their own transaction.
+    let world = World::with(dialect, without_polling()).await;
+    let engine = &world.engine;
+    let got = waiting(engine).await;
+    engine.pause(stop(Mode::Pause), "ann").await.unwrap();
+    eventually("it waits again", || async { engine.idle_workers() == 1 }).await;
+    let id = submit(engine, "q", |_| {}).await;
+    let shown = engine.tasks().show(id).await.unwrap().unwrap();
+    assert_eq!((shown.status.as_str(), shown.attempt), ("pending", 0));
+    assert!(!got.is_finished());
+    engine.resume(Scope::Queue, Some("q".into()), "ann").await.unwrap();
+    assert_eq!(got.await.unwrap(), 1);
+}
+
+async fn a_limit_that_makes_no_sense_is_refused(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let engine = &world.engine;
+    let before = engine.flow();
+    let refused = engine.put_limit(queue(-1), "ann").await.unwrap_err();
+    assert_eq!(refused.code(), "validation_failed");
+    let pause = Pause { name: None, ..stop(Mode::Pause) };
+    assert_eq!(engine.pause(pause, "ann").await.unwrap_err().code(), "validation_failed");
+    let gone = engine.delete_limit(Scope::Queue, Some("q".into()), "ann").await.unwrap_err();
+    assert!(matches!(gone, Error::Refused(Refusal::Unknown { what: "limit" })), "{gone}");
+    let gone = engine.resume(Scope::Queue, Some("q".into()), "ann").await.unwrap_err();
+    assert!(matches!(gone, Error::Refused(Refusal::Unknown { what: "pause" })), "{gone}");
+    assert_eq!(engine.flow().rules, before.rules);
+}
+
+/// A person who changes the table is heard as well, and so is another node.
+async fn a_change_by_hand_is_enforced(dialect: Dialect) {
+    let world = World::with(dialect, without_polling()).await;
+    let engine = &world.engine;
+    let rules = windlass::store::limit::LimitRules::new(engine.store().clone());
+    rules.put(queue(1), "somebody else").await.unwrap();
+    eventually("it is enforced", || async { engine.flow().rules.len() == 4 }).await;
+    submit(engine, "q", |_| {}).await;
+    submit(engine, "q", |_| {}).await;
+    assert_eq!(ask(engine, 2).await, 1);
+}
+
+#[test]
+fn a_change_on_one_node_is_enforced_on_another() {
+    run(two_nodes, Dialect::Postgres);
+}
+
+async fn two_nodes(dialect: Dialect) {
+    let world = World::with(dialect, without_polling()).await;
+    let other = world.another(without_polling()).await;
+    world.engine.pause(stop(Mode::Pause), "ann").await.unwrap();
+    submit(&world.engine, "q", |_| {}).await;
+    eventually("the other knows", || async { !other.flow().pauses.is_empty() }).await;
+    assert_eq!(ask(&other, 1).await, 0);
+    let got = waiting(&other).await;
+    // Whoever waits there is woken when the pause ends here.
+    world.engine.resume(Scope::Queue, Some("q".into()), "ann").await.unwrap();
+    assert_eq!(got.await.unwrap(), 1);
+    world.engine.pause(stop(Mode::Drain), "ann").await.unwrap();
+    eventually("the other drains", || async { !other.flow().pauses.is_empty() }).await;
+    let request =
+        windlass::domain::request::SubmitRequest { queue: Some("q".into()), ..Default::default() };
+    let id = windlass::domain::id::TaskId(uuid::Uuid::now_v7());
+    let task = other.new_task(&request, id, "", "tester").unwrap();
+    let refused = other.submit(vec![task]).await.pop().unwrap().unwrap_err();
+    assert!(matches!(refused, Rejection::Refused(Refusal::Draining(_))), "{refused:?}");
+}
+
+#[test]
+fn two_nodes_together_stay_within_a_limit() {
+    run(together, Dialect::Postgres);
+}
+
+async fn together(dialect: Dialect) {
+    let world = World::with(dialect, Options::default()).await;
+    let other = world.another(Options::default()).await;
+    world.engine.put_limit(queue(3), "ann").await.unwrap();
+    eventually("the other knows", || async { other.flow().rules.len() == 4 }).await;
+    for _ in 0..10 {
+        submit(&world.engine, "q", |_| {}).await;
+    }
+    let (here, there) = tokio::join!(ask(&world.engine, 10), ask(&other, 10));
+    assert_eq!(here + there, 3);
+}
