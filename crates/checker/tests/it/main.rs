@@ -6,6 +6,7 @@
 #[path = "../../../store/tests/it/cluster.rs"]
 mod cluster;
 mod embedded;
+mod limits;
 mod mutant;
 mod node;
 mod postgres;

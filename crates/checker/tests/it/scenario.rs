@@ -38,8 +38,13 @@ impl Scenario {
 
     /// Starts the load; the time of the faults begins.
     pub async fn load(&mut self, plan: Plan) -> Load {
-        self.end = Instant::now() + load_time();
+        self.begin();
         Load::start(plan).expect("the load starts")
+    }
+
+    /// The time of the faults begins.
+    pub fn begin(&mut self) {
+        self.end = Instant::now() + load_time();
     }
 
     /// Notes a fault beside the clients' logs, with the time that they use.
