@@ -100,7 +100,12 @@ pub(super) async fn status(arguments: StatusArguments, context: &Context) -> Res
     } else {
         let ask = async |path: &str| client.call(&Call::get(path), Patience::SHORT).await;
         found.insert("status".into(), ask("/v1/status").await?.body);
-        found.insert("backpressure".into(), ask("/v1/backpressure").await?.body);
+        match ask("/v1/backpressure").await {
+            Ok(answer) => drop(found.insert("backpressure".into(), answer.body)),
+            // A server of an older version does not tell.
+            Err(error) if error.status() == Some(404) => {}
+            Err(error) => return Err(error.into()),
+        }
         found.insert("nodes".into(), ask("/v1/nodes?limit=1000").await?.body["items"].clone());
     }
     let found = Value::Object(found);
@@ -135,15 +140,16 @@ fn print_status(found: &Value) {
     if let Some(nodes) = found["nodes"].as_array() {
         show("nodes", &nodes.len().to_string(), Paint::Plain);
     }
-    let pressure = &found["backpressure"];
-    let paint = match text(&pressure["level"]) {
-        "normal" => Paint::Green,
-        "elevated" => Paint::Yellow,
-        _ => Paint::Red,
-    };
-    show("backpressure", &pressure_words(pressure), paint);
-    for advice in pressure["recommendations"].as_array().into_iter().flatten() {
-        show("", text(advice), Paint::Plain);
+    if let Some(pressure) = found.get("backpressure") {
+        let paint = match text(&pressure["level"]) {
+            "normal" => Paint::Green,
+            "elevated" => Paint::Yellow,
+            _ => Paint::Red,
+        };
+        show("backpressure", &pressure_words(pressure), paint);
+        for advice in pressure["recommendations"].as_array().into_iter().flatten() {
+            show("", text(advice), Paint::Plain);
+        }
     }
     let counts = status["tasks"].as_object().into_iter().flatten();
     let counts: Vec<_> = counts.filter(|(_, count)| **count != 0).collect();
