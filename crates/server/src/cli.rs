@@ -24,6 +24,7 @@ mod step;
 mod submit;
 mod task;
 mod wait;
+mod why;
 mod work;
 
 use crate::client::Client;

@@ -178,6 +178,11 @@ impl Cell {
         Cell { text: cut(&safe(text), MAX_CELL), paint }
     }
 
+    /// A cell with text from anywhere that is short enough, or too important to be cut.
+    pub fn whole(text: &str) -> Cell {
+        Cell { text: safe(text).into_owned(), paint: Paint::Plain }
+    }
+
     /// A cell with the state of a task.
     pub fn status(status: &str) -> Cell {
         Cell::painted(status, Paint::of_status(status))

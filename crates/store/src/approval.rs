@@ -285,6 +285,11 @@ fn locked(tx: &mut dyn Tx, id: ApprovalId) -> Result<Option<Approval>> {
     find(tx, &LOCK, id)
 }
 
+/// A question as it stands.
+pub(crate) fn shown(tx: &mut dyn Tx, id: ApprovalId) -> Result<Option<Approval>> {
+    find(tx, &SHOW, id)
+}
+
 fn find(
     tx: &mut dyn Tx,
     statement: &'static statement::Statement,

@@ -225,7 +225,7 @@ fn version(tx: &mut dyn Tx) -> Result<i64> {
 }
 
 /// The version first: what comes after it is at least as new.
-fn read(tx: &mut dyn Tx) -> Result<Flow> {
+pub(crate) fn read(tx: &mut dyn Tx) -> Result<Flow> {
     let version = version(tx)?;
     let rules = tx.run(Call::one(&RULES, Vec::new()))?;
     let pauses = tx.run(Call::one(&PAUSES, Vec::new()))?;

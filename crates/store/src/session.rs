@@ -12,7 +12,7 @@ use crate::value::{Row, Value};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use windlass_domain::id::SessionId;
-use windlass_domain::profile::Kind;
+use windlass_domain::profile::{Kind, Profile};
 use windlass_domain::time::Timestamp;
 
 /// How long a session lives without a sign of life.
@@ -31,11 +31,13 @@ statement!(shared BIND, "session/bind");
 statement!(shared UNBIND, "session/unbind");
 statement!(shared CLOSE, "session/close");
 statement!(EXPIRE, "session/expire");
+statement!(OF_QUEUE, "session/of_queue");
 statement!(shared FORGET, "session/forget");
 
 /// All of the above.
-pub(crate) static STATEMENTS: &[&statement::Statement] =
-    &[&REGISTER, &SHOW, &LIST, &LIST_ALL, &RENEW, &BIND, &UNBIND, &CLOSE, &EXPIRE, &FORGET];
+pub(crate) static STATEMENTS: &[&statement::Statement] = &[
+    &REGISTER, &SHOW, &LIST, &LIST_ALL, &RENEW, &BIND, &UNBIND, &CLOSE, &EXPIRE, &FORGET, &OF_QUEUE,
+];
 
 /// Which work a session takes. An empty list of kinds means jobs and delegations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +50,26 @@ pub struct Routes {
     pub models: Vec<String>,
     pub tiers: Vec<String>,
     pub kinds: Vec<Kind>,
+}
+
+impl Routes {
+    /// Which profiles its kinds are; ledger delegations are nobody's to claim.
+    pub fn profiles(&self) -> Vec<Profile> {
+        let takes = |kind: Kind| match self.kinds.is_empty() {
+            true => kind != Kind::Inference || !self.pools.is_empty(),
+            false => self.kinds.contains(&kind),
+        };
+        let all = Profile::ALL.iter().copied();
+        all.filter(|profile| *profile != Profile::Ledger && takes(profile.kind())).collect()
+    }
+
+    /// Queues and pools: a pool's tasks stand in the queue of its name.
+    pub fn all_queues(&self) -> Vec<String> {
+        let mut queues = self.queues.clone();
+        queues.extend(self.pools.iter().cloned());
+        queues.dedup();
+        queues
+    }
 }
 
 /// A worker that wants to take part.
@@ -215,19 +237,39 @@ impl Sessions {
     }
 }
 
+/// How many sessions are looked at to see who takes a queue.
+const MOST_OF_QUEUE: i64 = 10_000;
+
+/// The sessions that are alive and name a queue: what they take, and how many slots they have.
+pub(crate) fn of_queue(tx: &mut dyn Tx, queue: &str, now: Timestamp) -> Result<Vec<(Routes, i32)>> {
+    let params = vec![queue.into(), now.into(), MOST_OF_QUEUE.into()];
+    let rows = tx.run(Call::one(&OF_QUEUE, params))?;
+    rows.iter().map(|row| Ok((read_routes(row, 0)?, row.int32(1)?))).collect()
+}
+
+/// What a session is called; `None` if this is none that is remembered.
+pub(crate) fn name_of(tx: &mut dyn Tx, session: &str) -> Result<Option<String>> {
+    let Ok(id) = session.parse::<Uuid>() else { return Ok(None) };
+    Ok(one(tx, Call::one(&SHOW, vec![id.into()]))?.map(|session| session.name))
+}
+
+fn read_routes(row: &Row, at: usize) -> Result<Routes> {
+    let damaged =
+        |e: serde_json::Error| crate::error::Error::Corrupt(format!("routes of a session: {e}"));
+    serde_json::from_value(row.json(at)?).map_err(damaged)
+}
+
 fn one(tx: &mut dyn Tx, call: Call<'_>) -> Result<Option<Session>> {
     tx.run(call)?.first().map(session).transpose()
 }
 
 fn session(row: &Row) -> Result<Session> {
     let text = |index| row.maybe(index, |r, i| r.text(i).map(str::to_owned));
-    let damaged =
-        |e: serde_json::Error| crate::error::Error::Corrupt(format!("routes of a session: {e}"));
     Ok(Session {
         id: SessionId(row.uuid(0)?),
         name: row.text(1)?.to_owned(),
         worker_type: text(2)?,
-        routes: serde_json::from_value(row.json(3)?).map_err(damaged)?,
+        routes: read_routes(row, 3)?,
         slots: row.int32(4)?,
         lease_ms: row.maybe(5, Row::int)?,
         node: row.maybe(6, Row::uuid)?,

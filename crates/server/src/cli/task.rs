@@ -1,6 +1,6 @@
 //! `windlass task …`: find, show and cancel; submitting and waiting have files of their own.
 
-use super::{Connection, Context, Failure, argument, replay, step, submit, wait};
+use super::{Connection, Context, Failure, argument, replay, step, submit, wait, why};
 use crate::client::{Call, Client, Patience};
 use crate::print::{self, Cell, Paint};
 use clap::{Args, Subcommand};
@@ -24,6 +24,8 @@ enum Action {
     List(Box<ListArguments>),
     /// Show one task.
     Show(ShowArguments),
+    /// Say why a task does not run.
+    Why(why::Arguments),
     /// List what a task has done so far, oldest first.
     Steps(step::OfTaskArguments),
     /// Wait until a task is finished; the exit code tells how it ended.
@@ -121,6 +123,7 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
         Action::Submit(arguments) => submit::run(*arguments, &client, context).await,
         Action::List(arguments) => list(*arguments, &client, context).await,
         Action::Show(arguments) => show(arguments, &client, context).await,
+        Action::Why(arguments) => why::run(arguments, &client, context).await,
         Action::Steps(arguments) => step::of_task(arguments, &client, context).await,
         Action::Wait(arguments) => wait::wait(arguments, &client, context).await,
         Action::Watch(arguments) => wait::watch(arguments, &client, context).await,

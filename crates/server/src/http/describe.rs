@@ -105,6 +105,8 @@ const NAMES: &[(&str, &str)] = &[
     ("StatusBody", "ServerStatus"),
     ("StepBody", "Step"),
     ("WaitBody", "Wait"),
+    ("WhyBody", "Why"),
+    ("ReasonBody", "Reason"),
     ("WaitingForBody", "WaitingFor"),
     ("TaskBody", "Task"),
     ("Value", "Json"),

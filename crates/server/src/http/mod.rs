@@ -30,6 +30,7 @@ mod step;
 mod submit;
 mod task;
 mod wait;
+mod why;
 
 pub use accept::serve;
 use credential::Caller;

@@ -5,7 +5,7 @@
 use super::problem::{Drained, Problem, ReachedLimit, TITLES};
 use super::{
     Api, action, agent, alert, approval, describe, event, health, limit, pause, poison, pressure,
-    replay, session, step, submit, task, wait,
+    replay, session, step, submit, task, wait, why,
 };
 use axum::Router;
 use axum::http::header;
@@ -49,6 +49,7 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(task::show))
         .routes(routes!(task::history))
         .routes(routes!(task::failures))
+        .routes(routes!(why::why))
         .routes(routes!(task::wait))
         .routes(routes!(task::cancel))
         .routes(routes!(action::start))

@@ -27,6 +27,7 @@ mod step;
 mod submit;
 mod sweep;
 mod take;
+mod why;
 
 pub use claim::{Assignment, Claim, STEPS_BYTES, STEPS_LIMIT};
 pub use cold::Ask;
@@ -48,6 +49,7 @@ pub use show::Position;
 pub use step::{BeginStep, Begun, Holder, RecordStep, Recorded, StepEnd};
 pub use submit::Submitted;
 pub use sweep::SweepReport;
+pub use why::Why;
 
 use crate::group::{Bounds, Group};
 use crate::statement::{Dialect, Statement};
@@ -75,6 +77,7 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
         show::STATEMENTS,
         count::STATEMENTS,
         pressure::STATEMENTS,
+        why::STATEMENTS,
         step::STATEMENTS,
         replay::STATEMENTS,
     ];

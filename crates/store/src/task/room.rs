@@ -139,7 +139,7 @@ impl Room {
     }
 }
 
-fn read(row: &Row) -> Result<(Key, Count, Timestamp)> {
+pub(super) fn read(row: &Row) -> Result<(Key, Count, Timestamp)> {
     let text = row.text(0)?;
     let key = Key::from_text(text).ok_or_else(|| Error::Corrupt(format!("a limit of {text}")))?;
     let taken = row.maybe(4, Row::int)?.unwrap_or_default();

@@ -185,6 +185,28 @@ fn duties() -> Vec<Case> {
     ]
 }
 
+/// What `why` asks, with the planner told to prefer indexes.
+fn whys() -> Vec<Case> {
+    let there = format!("'{THERE}'");
+    let line = [(1, "'q1'"), (2, "'job'"), (3, "1001")];
+    vec![
+        writes("task/why", &[(1, &there)], &["task_spec_pkey", "task_state_pkey"], &[SPEC_KEY]),
+        writes(
+            "task/ahead",
+            &[(1, "1001"), (2, "0"), (3, &there), (4, "1001")],
+            &["task_state_ready"],
+            &["task_state_ready"],
+        ),
+        writes("lane/ventures", &line, &["task_state_ready"], &["task_state_ready"]),
+        writes(
+            "limit/holders",
+            &[(1, "'venture'"), (2, "'venture-7'"), (3, "1000"), (4, "5")],
+            &["task_state_holder"],
+            &["task_state_holder"],
+        ),
+    ]
+}
+
 fn views() -> Vec<Case> {
     let there = format!("'{THERE}'");
     let of_task = [(1, there.as_str()), (2, "0"), (3, "100")];
@@ -249,6 +271,6 @@ pub fn cases() -> Vec<Case> {
             &["task_state_ready", "task_state_due", "task_state_holder"],
         ),
     ];
-    let fixed = hot().into_iter().chain(duties()).chain(views());
+    let fixed = hot().into_iter().chain(duties()).chain(whys()).chain(views());
     fixed.chain(lists.into_iter().flatten()).collect()
 }

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 use windlass_domain::id::{ChangeId, ClaimId, LeaseId, SessionId, TaskId};
 use windlass_domain::limit;
-use windlass_domain::profile::{Kind, Profile};
 use windlass_domain::refusal::Refusal;
 use windlass_domain::state::State;
 use windlass_domain::time::Timestamp;
@@ -139,24 +138,6 @@ pub(super) fn renewals(sessions: Sessions, bounds: Bounds) -> Group<SessionId, b
     )
 }
 
-/// Which profiles a session's kinds are; ledger delegations are nobody's to claim.
-pub(super) fn profiles(routes: &Routes) -> Vec<Profile> {
-    let takes = |kind: Kind| match routes.kinds.is_empty() {
-        true => kind != Kind::Inference || !routes.pools.is_empty(),
-        false => routes.kinds.contains(&kind),
-    };
-    let all = Profile::ALL.iter().copied();
-    all.filter(|profile| *profile != Profile::Ledger && takes(profile.kind())).collect()
-}
-
-/// Queues and pools: a pool's tasks stand in the queue of its name.
-pub(super) fn queues(routes: &Routes) -> Vec<String> {
-    let mut queues = routes.queues.clone();
-    queues.extend(routes.pools.iter().cloned());
-    queues.dedup();
-    queues
-}
-
 impl Engine {
     /// Begins a session, or goes on with the one that has this id.
     pub async fn register(&self, request: SessionRequest) -> Result<Session> {
@@ -260,8 +241,8 @@ impl Engine {
         Claim {
             claim,
             session: session.id.to_string(),
-            queues: queues(&session.routes),
-            profiles: profiles(&session.routes),
+            queues: session.routes.all_queues(),
+            profiles: session.routes.profiles(),
             max,
             lease_ms: session.lease_ms,
             start,

@@ -12,7 +12,7 @@ use windlass_store::session::Session;
 use windlass_store::task::Assignment;
 
 use super::held::Signals;
-use super::{Engine, Error, Phase, Result, session};
+use super::{Engine, Error, Phase, Result};
 
 /// How long a stream's claim waits before it looks again by itself.
 const WAIT: Duration = Duration::from_secs(60);
@@ -92,7 +92,7 @@ impl Engine {
         };
         let (sender, events) = mpsc::channel(bound.slots.try_into().unwrap_or(1) + 16);
         let epoch = bound.stream_epoch;
-        let reverts = session::profiles(&bound.routes).contains(&Profile::Inference);
+        let reverts = bound.routes.profiles().contains(&Profile::Inference);
         let mut signals = self.inner.held.open(id, epoch, sender.clone());
         self.inner.log.needed();
         let engine = self.clone();

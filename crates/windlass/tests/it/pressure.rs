@@ -2,13 +2,14 @@
 
 use crate::world::{World, claim, complete, conformance, eventually, register, submit};
 use std::time::Duration;
-use windlass::domain::limit::Level;
+use windlass::domain::limit::{Level, Rule, Scope};
 use windlass::store::statement::Dialect;
 
 conformance!(
     an_empty_system_is_calm,
     what_waits_is_told_without_being_asked_for,
     the_pace_of_other_nodes_counts,
+    the_level_follows_the_limits,
 );
 
 async fn an_empty_system_is_calm(dialect: Dialect) {
@@ -50,6 +51,30 @@ async fn the_pace_of_other_nodes_counts(dialect: Dialect) {
     })
     .await;
     assert!(engine.backpressure().estimated_wait_ms.is_some_and(|ms| ms > 0));
+}
+
+async fn the_level_follows_the_limits(dialect: Dialect) {
+    let World { engine, place: _place } = World::new(dialect).await;
+    let everything = |max_active, max_pending| Rule {
+        scope: Scope::Global,
+        name: None,
+        max_active: Some(max_active),
+        max_pending: Some(max_pending),
+        rate: None,
+    };
+    engine.put_limit(everything(1, 10), "ann").await.unwrap();
+    submit(&engine, "q", |_| {}).await;
+    let session = register(&engine, "q", 1, 60_000).await;
+    engine.claim(session, claim(1, Duration::ZERO)).await.unwrap();
+    let told = engine.measure_pressure().await.unwrap();
+    assert_eq!((told.level, engine.pressure_level()), (Level::Critical, Level::Critical));
+    assert_eq!((told.max_active, told.global_utilization), (Some(1), 100.0));
+    engine.put_limit(everything(100, 10), "ann").await.unwrap();
+    for _ in 0..6 {
+        submit(&engine, "q", |_| {}).await;
+    }
+    let told = engine.measure_pressure().await.unwrap();
+    assert_eq!((told.level, told.max_pending), (Level::Elevated, Some(10)));
 }
 
 async fn start_another(place: &crate::world::Place) -> windlass::Engine {

@@ -67,6 +67,7 @@ const ROUTES: &[&str] = &[
     "post /v1/tasks/{id}/steps",
     "post /v1/tasks/{id}/steps/record",
     "get /v1/tasks/{id}/wait",
+    "get /v1/tasks/{id}/why",
     "get /v1/version",
     "get /v1/limits",
     "get /v1/limits/{scope}",

@@ -35,6 +35,7 @@ mod task;
 mod wait;
 mod waiting;
 mod webhook;
+mod why;
 mod wire;
 mod work;
 

@@ -9,6 +9,7 @@ super::facts!(
     a_server_tells_how_close_it_is_to_its_limits,
     every_answer_to_a_submit_carries_the_level,
     metrics_and_the_status_tell_it_too,
+    a_pressed_server_says_so_also_when_it_refuses,
 );
 
 async fn pressure(server: &Server) -> Json {
@@ -70,4 +71,18 @@ async fn metrics_and_the_status_tell_it_too(server: Server) {
     assert!(shown.contains("start a worker"), "{shown}");
     let found: Json = serde_json::from_str(&ok(&server, &["status", "--json"])).unwrap();
     assert_eq!(found["backpressure"]["level"], "normal");
+}
+
+async fn a_pressed_server_says_so_also_when_it_refuses(server: Server) {
+    let rule = server.request(Method::PUT, "/v1/limits/global").json(&json!({ "max_pending": 1 }));
+    server.send(rule).await;
+    server.submit("q").await;
+    eventually("it is pressed", || async { pressure(&server).await["level"] == "critical" }).await;
+    let refused = server.post("/v1/tasks", json!({ "queue": "q" })).await;
+    assert_eq!(refused.header("windlass-backpressure"), Some("critical"));
+    refused.refused(429, "queue_full");
+    let many = json!({ "tasks": [{ "queue": "q" }] });
+    let refused = server.post("/v1/tasks/batch", many).await;
+    assert_eq!(refused.header("windlass-backpressure"), Some("critical"));
+    refused.refused(429, "queue_full");
 }

@@ -34,3 +34,4 @@ mod sweep;
 mod tail;
 mod trouble;
 mod wait;
+mod why;
