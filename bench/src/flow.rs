@@ -148,6 +148,7 @@ fn claim(caller: usize, max: usize) -> Claim {
     Claim {
         claim: ClaimId(Uuid::now_v7()),
         session: format!("caller {caller}"),
+        worker_type: None,
         queues: vec![QUEUE.into()],
         profiles: vec![Profile::Job],
         max,

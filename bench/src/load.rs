@@ -24,7 +24,8 @@ pub const LIMIT: i64 = 1_000_000;
 
 /// Sets the limit of everything above the load.
 pub async fn raise_limits(windlass: &windlass::Engine) -> Result<()> {
-    let maxima = Maxima { max_active: Some(LIMIT), max_pending: Some(LIMIT), rate: None };
+    let maxima =
+        Maxima { max_active: Some(Some(LIMIT)), max_pending: Some(Some(LIMIT)), rate: None };
     windlass.put_limit(maxima.of(Scope::Global, None), ACTOR).await?;
     Ok(())
 }

@@ -44,6 +44,7 @@ impl Side {
                 let claim = Claim {
                     claim: ClaimId(Uuid::now_v7()),
                     session: load::ACTOR.into(),
+                    worker_type: None,
                     queues: vec![load::QUEUE.into()],
                     profiles: vec![Profile::Job],
                     max,

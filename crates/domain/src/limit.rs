@@ -36,6 +36,9 @@ named! {
         Agent = "agent",
         /// The tasks of one queue.
         Queue = "queue",
+        /// The tasks that one session of a worker type holds. Tasks name no worker type, so it
+        /// bears on sessions alone: it has no pending tasks and no rate.
+        WorkerType = "worker_type",
     }
 }
 
@@ -80,31 +83,35 @@ pub struct Rate {
 /// The longest period of a rate.
 pub const MAX_PERIOD_MS: i64 = 86_400_000;
 
-/// What a rule says, apart from what it is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What a rule says, apart from what it is for. What is left out is that of a new rule; `null` is
+/// no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // Named like the fields of `Rule`.
 pub struct Maxima {
-    #[serde(default = "new_rule_active")]
-    pub max_active: Option<i64>,
-    #[serde(default = "new_rule_pending")]
-    pub max_pending: Option<i64>,
+    #[serde(default, deserialize_with = "given")]
+    pub max_active: Option<Option<i64>>,
+    #[serde(default, deserialize_with = "given")]
+    pub max_pending: Option<Option<i64>>,
     #[serde(default)]
     pub rate: Option<Rate>,
 }
 
-impl Default for Maxima {
-    /// Those of a new rule.
-    fn default() -> Self {
-        Maxima { max_active: new_rule_active(), max_pending: new_rule_pending(), rate: None }
-    }
+fn given<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<Option<i64>>, D::Error> {
+    Option::deserialize(input).map(Some)
 }
 
 impl Maxima {
     /// The rule for each one of a scope, or for the one of that name.
     pub fn of(self, scope: Scope, name: Option<String>) -> Rule {
-        let Maxima { max_active, max_pending, rate } = self;
-        Rule { scope, name, max_active, max_pending, rate }
+        let new_pending = new_rule_pending().filter(|_| scope != Scope::WorkerType);
+        Rule {
+            scope,
+            name,
+            max_active: self.max_active.unwrap_or_else(new_rule_active),
+            max_pending: self.max_pending.unwrap_or(new_pending),
+            rate: self.rate,
+        }
     }
 }
 
@@ -137,6 +144,14 @@ impl Rule {
                 errors.range(pointer, max, 0, MAX_LIMIT);
             }
         }
+        if self.scope == Scope::WorkerType {
+            let bears = "a worker type limits what a session holds, and nothing else";
+            let wrong =
+                [("/max_pending", self.max_pending.is_some()), ("/rate", self.rate.is_some())];
+            for (pointer, _) in wrong.into_iter().filter(|(_, is_given)| *is_given) {
+                errors.add(pointer, "not_allowed", bears);
+            }
+        }
         if let Some(rate) = self.rate {
             errors.range("/rate/count", rate.count, 1, MAX_LIMIT);
             errors.range("/rate/period_ms", rate.period_ms, 1, MAX_PERIOD_MS);
@@ -145,12 +160,25 @@ impl Rule {
     }
 }
 
-/// The rules of a fresh installation.
+/// The rules of a fresh installation that are for all, or for each one of a scope.
 pub const DEFAULT_RULES: [Rule; 3] = [
     Rule::each(Scope::Global, Some(200), Some(1_000)),
     Rule::each(Scope::Venture, Some(10), Some(50)),
     Rule::each(Scope::Stage, Some(20), None),
 ];
+
+/// Its rules for worker types: how many tasks one session of the type holds.
+pub const DEFAULT_TYPES: [(&str, i64); 3] =
+    [("ceo_handler", 5), ("vp_handler", 10), ("crew_executor", 1)];
+
+/// All rules of a fresh installation.
+pub fn default_rules() -> impl Iterator<Item = Rule> {
+    let types = DEFAULT_TYPES.map(|(name, most)| Rule {
+        name: Some(name.to_owned()),
+        ..Rule::each(Scope::WorkerType, Some(most), None)
+    });
+    DEFAULT_RULES.into_iter().chain(types)
+}
 
 /// One thing that is counted, such as the venture `acme`. Locks are taken in this order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -204,6 +232,7 @@ impl<'a> Names<'a> {
             Scope::Stage => self.stage,
             Scope::Agent => self.agent,
             Scope::Queue => self.queue,
+            Scope::WorkerType => None,
         }
     }
 }
@@ -260,7 +289,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits::new(DEFAULT_RULES)
+        Limits::new(default_rules())
     }
 }
 
@@ -314,6 +343,21 @@ impl Limits {
     pub fn rule(&self, key: &Key) -> Option<&Rule> {
         let rules = self.rules.get(&key.scope)?;
         rules.get(&Some(key.name.clone())).or(rules.get(&None))
+    }
+
+    /// The most tasks that a session of this type holds at once, if a rule says so.
+    pub fn most_held(&self, worker_type: Option<&str>) -> Option<i64> {
+        let key = Key { scope: Scope::WorkerType, name: worker_type?.to_owned() };
+        self.rule(&key)?.max_active
+    }
+
+    /// How many slots a session has: what it asks for, clamped by its type. Without a wish it gets
+    /// all that its type allows, and one if no rule is for its type.
+    pub fn slots(&self, worker_type: Option<&str>, wanted: Option<i32>) -> i32 {
+        let of_type =
+            self.most_held(worker_type).map(|most| most.clamp(1, MAX_SLOTS.into()) as i32);
+        let wanted = wanted.or(of_type).unwrap_or(1);
+        wanted.clamp(1, of_type.unwrap_or(MAX_SLOTS))
     }
 }
 
@@ -409,23 +453,6 @@ pub fn accept(adding: i64, bounds: &[Bound], counts: &Counts) -> Result<(), Refu
         }
     }
     Ok(())
-}
-
-/// The worker types that have a size of their own, and the most slots of one session.
-pub const WORKER_SLOTS: [(&str, i32); 3] =
-    [("ceo_handler", 5), ("vp_handler", 10), ("crew_executor", 1)];
-
-/// The most slots of a session of this type, if it is one of those that have a size.
-pub fn most_slots(worker_type: Option<&str>) -> Option<i32> {
-    WORKER_SLOTS.iter().find(|(name, _)| worker_type == Some(name)).map(|(_, most)| *most)
-}
-
-/// How many tasks a session may hold at once: what it asks for, clamped by its type. Without a
-/// wish it gets all that its type allows, and one if its type is none of the known.
-pub fn slots(worker_type: Option<&str>, wanted: Option<i32>) -> i32 {
-    let of_type = most_slots(worker_type);
-    let wanted = wanted.or(of_type).unwrap_or(1);
-    wanted.clamp(1, of_type.unwrap_or(MAX_SLOTS))
 }
 
 /// How many handlers of one role a node keeps ready, and how many it starts at most.

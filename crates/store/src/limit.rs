@@ -26,6 +26,7 @@ statement!(shared PAUSE, "limit/pause");
 statement!(shared PUT_PAUSE, "limit/put_pause");
 statement!(shared DELETE_PAUSE, "limit/delete_pause");
 statement!(shared USE, "limit/use");
+statement!(shared USE_OF_TYPES, "limit/use_of_types");
 statement!(COUNT, "limit/count");
 
 /// All of the above.
@@ -41,6 +42,7 @@ pub(crate) static STATEMENTS: &[&statement::Statement] = &[
     &PUT_PAUSE,
     &DELETE_PAUSE,
     &USE,
+    &USE_OF_TYPES,
     &COUNT,
 ];
 
@@ -111,7 +113,9 @@ impl LimitRules {
     pub async fn read_with_use(&self) -> Result<(Flow, Counts)> {
         let body = |tx: &mut dyn Tx| {
             let flow = read(tx)?;
-            Ok((flow, counts(&tx.run(Call::one(&USE, Vec::new()))?)?))
+            let mut held = counts(&tx.run(Call::one(&USE, Vec::new()))?)?;
+            held.extend(counts(&tx.run(Call::one(&USE_OF_TYPES, Vec::new()))?)?);
+            Ok((flow, held))
         };
         self.store.read("limits_use", body).await
     }

@@ -56,6 +56,7 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(15, "signal", "0015_signal"),
     migration!(20, "limit_version", "0020_limit_version"),
     migration!(21, "submit_limit", "0021_submit_limit"),
+    migration!(22, "worker_type", "0022_worker_type"),
 ];
 
 impl Migration {

@@ -35,6 +35,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .claim(Claim {
             claim: ClaimId(Uuid::now_v7()),
             session: "worker-1".into(),
+            worker_type: None,
             queues: vec!["mail".into()],
             profiles: vec![Profile::Job],
             max: 10,

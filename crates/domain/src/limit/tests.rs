@@ -237,7 +237,8 @@ fn slots_are_clamped_by_the_worker_type() {
         (None, Some(i32::MAX), MAX_SLOTS),
         (None, None, 1),
     ] {
-        assert_eq!(slots(worker_type, wanted), expected, "{worker_type:?} {wanted:?}");
+        let given = Limits::default().slots(worker_type, wanted);
+        assert_eq!(given, expected, "{worker_type:?} {wanted:?}");
     }
     assert!(POOL_SIZES.iter().all(|p| 0 < p.min && p.min <= p.max));
 }
@@ -339,4 +340,22 @@ fn the_pace_is_told_in_tasks_a_second() {
     let load = Load { drained: 30, drained_over_ms: 20_000, ..Load::default() };
     assert_eq!(backpressure(&load).drained_per_second, 1.5);
     assert_eq!(backpressure(&Load::default()).drained_per_second, 0.0);
+}
+
+#[test]
+fn a_worker_types_rule_bounds_sessions_and_no_tasks() {
+    let rule = |said| serde_json::from_value::<Maxima>(said).unwrap().of(Scope::WorkerType, None);
+    let each = rule(json!({}));
+    assert_eq!((each.max_active, each.max_pending), (Some(NEW_RULE_ACTIVE), None));
+    assert_eq!(each.validate(), Ok(()));
+    assert_eq!(rule(json!({"max_active": null})).max_active, None);
+    let wrong = rule(json!({"max_pending": 1, "rate": {"count": 1, "period_ms": 1}}));
+    assert_eq!(
+        findings(wrong.validate()),
+        [("/max_pending", "not_allowed"), ("/rate", "not_allowed")]
+    );
+    let limits = Limits::new([Rule { max_active: Some(0), ..each }]);
+    assert_eq!((limits.most_held(Some("any")), limits.most_held(None)), (Some(0), None));
+    assert_eq!(limits.slots(Some("any"), Some(7)), 1);
+    assert!(limits.binding(&Names { queue: Some("any"), ..Names::default() }).is_empty());
 }

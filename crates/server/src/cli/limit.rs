@@ -34,7 +34,8 @@ enum Action {
   windlass limit set global --max-active 500 --max-pending 10000
   windlass limit set venture --max-active 20
   windlass limit set venture acme --max-active 50 --max-pending none
-  windlass limit set queue mail --rate 100/1m")]
+  windlass limit set queue mail --rate 100/1m
+  windlass limit set worker_type vp_handler --max-active 20")]
     Set {
         #[command(flatten)]
         target: Target,
@@ -58,11 +59,14 @@ enum Action {
     },
 }
 
+const SCOPES: [&str; 7] =
+    ["global", "portfolio", "venture", "stage", "agent", "queue", "worker_type"];
+
 /// What a limit is for.
 #[derive(Args)]
 struct Target {
     /// What it counts over.
-    #[arg(value_parser = ["global", "portfolio", "venture", "stage", "agent", "queue"])]
+    #[arg(value_parser = SCOPES)]
     scope: String,
     /// Which one; each one of the scope unless given.
     name: Option<String>,

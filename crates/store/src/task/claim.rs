@@ -6,6 +6,7 @@ use super::cold::{self, Ask};
 use super::lane::{Common, Lanes};
 use super::room::{Lock, Room};
 use super::row::{Task, task};
+use super::slot;
 use super::take::{Asking, Look, take};
 use crate::error::{Error, Rejection, Result};
 use crate::group::{Bounds, Group, Outcome};
@@ -42,6 +43,8 @@ pub struct Claim {
     pub claim: ClaimId,
     /// Who asks; becomes `claimed_by` and the actor in the history.
     pub session: String,
+    /// What kind of worker it is; a rule may say how many tasks one of its kind holds.
+    pub worker_type: Option<String>,
     /// From which queues; the first one first.
     pub queues: Vec<String>,
     /// Which kinds of work.
@@ -172,12 +175,16 @@ impl Tasks {
                 asks.push((ask, bounds.unwrap_or_default()));
             }
         }
+        let asked = claim.clone();
         let body = move |tx: &mut dyn Tx| {
             let mut room = Room::default();
-            if limits.is_some() {
+            let mut free = usize::MAX;
+            if let Some(limits) = &limits {
+                let claims = std::iter::once(&asked);
+                free = slot::free(tx, limits, claims, &mut room)?.pop().unwrap_or(free);
                 room.hold(tx, Lock::Active, asks.iter().map(|(_, bounds)| &bounds[..]))?;
             }
-            let fitting = asks.iter().filter(|(_, bounds)| room.admit(bounds));
+            let fitting = asks.iter().filter(|(_, bounds)| room.admit(bounds)).take(free);
             let fitting: Vec<Ask> = fitting.map(|(ask, _)| ask.clone()).collect();
             cold::decide_all(tx, &fitting)
         };
@@ -192,7 +199,7 @@ impl Tasks {
     pub async fn unknown_to(&self, session: &str, known: Vec<LeaseId>) -> Result<Vec<Assignment>> {
         let session = session.to_owned();
         let body = move |tx: &mut dyn Tx| {
-            let rows = tx.run(Call::one(&HELD_LEASES, vec![session.as_str().into()]))?;
+            let rows = tx.run(held_leases(&session))?;
             let held = rows.iter().map(|row| Ok(LeaseId(row.uuid(0)?)));
             if held.collect::<Result<Vec<_>>>()?.iter().all(|lease| known.contains(lease)) {
                 return Ok(Vec::new());
@@ -208,9 +215,7 @@ impl Tasks {
     /// How many tasks a session holds.
     pub async fn count_held(&self, session: &str) -> Result<usize> {
         let session = session.to_owned();
-        let body = move |tx: &mut dyn Tx| {
-            Ok(tx.run(Call::one(&HELD_LEASES, vec![session.as_str().into()]))?.len())
-        };
+        let body = move |tx: &mut dyn Tx| Ok(tx.run(held_leases(&session))?.len());
         self.store.read("count_held", body).await
     }
 
@@ -245,6 +250,10 @@ impl Tasks {
         }
         Ok(held)
     }
+}
+
+pub(super) fn held_leases<'a>(session: &str) -> Call<'a> {
+    Call::one(&HELD_LEASES, vec![session.into()])
 }
 
 pub(super) fn assigned<'a>(claim: &Claim) -> Call<'a> {

@@ -11,6 +11,7 @@ use super::hot::task_of;
 use super::lane::Lanes;
 use super::room::{Lock, Room};
 use super::row::Task;
+use super::slot;
 use super::submit::{Placed, insert, item};
 use super::take::take_after;
 use crate::error::{Error, Result};
@@ -54,6 +55,10 @@ pub(super) fn hand_over(
     claim: &Claim,
     room: &mut Room,
 ) -> Result<Option<Handed>> {
+    // What its holder's type allows is counted by an ordinary claim.
+    if lanes.limits().is_some_and(|limits| slot::is_bound(&limits, claim)) {
+        return Ok(None);
+    }
     let task = &placed.task;
     let mut before = lanes.waiting(&task.queue, task.profile);
     if before.len() > MOST_LANES {

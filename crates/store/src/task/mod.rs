@@ -23,6 +23,7 @@ mod retention;
 mod room;
 mod row;
 mod show;
+mod slot;
 mod step;
 mod submit;
 mod sweep;

@@ -89,6 +89,18 @@ impl Room {
         Ok(())
     }
 
+    /// Takes the lock of claims, whatever binds.
+    pub(super) fn lock_claims(&mut self, tx: &mut dyn Tx) -> Result<()> {
+        let lock = Lock::Active as u8;
+        if self.locked & lock == 0 {
+            self.counts.clear();
+            self.locked |= lock;
+            let none: Vec<String> = Vec::new();
+            tx.run(Call::one(&HOLD, vec![Value::Int(lock.into()), none.into()]))?;
+        }
+        Ok(())
+    }
+
     /// Whether one more task of these bounds may become active; it takes its place.
     pub(super) fn admit(&mut self, bounds: &[Bound]) -> bool {
         let unknown = |bound: &Bound| bound.binds_claims() && !self.counts.contains_key(&bound.key);

@@ -8,11 +8,13 @@
 use super::claim::{Assignment, Claim, assigned, assignments};
 use super::lane::{self, Lanes, Looking};
 use super::room::{Lock, Room};
+use super::slot;
 use crate::error::Result;
 use crate::statement;
 use crate::statement::Dialect;
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -158,7 +160,18 @@ pub(super) fn take(
     } else if ripens {
         ripen(tx, lanes)?;
     }
-    let mut room = lanes.limits().map(|_| room);
+    let limits = lanes.limits();
+    let mut room = limits.as_ref().map(|_| room);
+    let mut asking = Cow::Borrowed(asking);
+    if let (Some(limits), Some(room)) = (&limits, &mut room)
+        && asking.iter().any(|asking| slot::is_bound(limits, &asking.claim))
+    {
+        let free = slot::free(tx, limits, asking.iter().map(|asking| &asking.claim), room)?;
+        for (asking, free) in asking.to_mut().iter_mut().zip(free) {
+            asking.max = asking.max.min(asking.has.len().saturating_add(free));
+        }
+    }
+    let asking = &*asking;
     let mut plans: Vec<Vec<Part>> = vec![Vec::new(); asking.len()];
     let mut held_back = plan(tx, lanes, &mut looking, asking, &mut room, &mut plans)?;
     let short = |plans: &[Vec<Part>]| {

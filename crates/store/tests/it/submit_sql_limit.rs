@@ -28,7 +28,7 @@ facts!(
 );
 
 async fn limit(world: &World, scope: Scope, name: Option<&str>, max_pending: Option<i64>) {
-    let maxima = Maxima { max_active: None, max_pending, rate: None };
+    let maxima = Maxima { max_active: Some(None), max_pending: Some(max_pending), rate: None };
     let rule = maxima.of(scope, name.map(Into::into));
     LimitRules::new(world.store.clone()).put(rule, "ann").await.unwrap();
 }

@@ -364,6 +364,7 @@ pub fn claim_of(session: &str, queues: &[&str], max: usize) -> Claim {
     Claim {
         claim: ClaimId(Uuid::now_v7()),
         session: session.into(),
+        worker_type: None,
         queues: queues.iter().map(|q| (*q).to_owned()).collect(),
         profiles: vec![Profile::Job, Profile::Delegation, Profile::Inference],
         max,

@@ -17,7 +17,6 @@ mod notify;
 mod pressure;
 mod session;
 mod shutdown;
-mod slot;
 mod stream;
 mod submit;
 mod timer;
@@ -112,7 +111,6 @@ struct Inner {
     agents: Agents,
     policies: agent::Known,
     limits: limit::Known,
-    under_way: slot::UnderWay,
     alerts: Alerts,
     troubles: Troubles,
     dispatcher: Arc<Dispatcher>,
@@ -154,7 +152,6 @@ impl Engine {
             agents: Agents::new(store.clone()),
             policies: agent::Known::default(),
             limits: limit::Known::default(),
-            under_way: slot::UnderWay::default(),
             alerts: Alerts::new(store.clone()),
             troubles: Troubles::new(store.clone()),
             steps: Steps::new(store.clone()),

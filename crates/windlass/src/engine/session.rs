@@ -8,7 +8,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 use windlass_domain::id::{ChangeId, ClaimId, LeaseId, SessionId, TaskId};
-use windlass_domain::limit;
 use windlass_domain::refusal::Refusal;
 use windlass_domain::state::State;
 use windlass_domain::time::Timestamp;
@@ -155,7 +154,7 @@ impl Engine {
         if *self.inner.phase.borrow() != Phase::Running {
             return Err(Error::ShuttingDown);
         }
-        let slots = limit::slots(request.worker_type.as_deref(), request.slots);
+        let slots = self.limits().slots(request.worker_type.as_deref(), request.slots);
         let new = NewSession {
             id: request.id.unwrap_or_else(|| SessionId(Uuid::now_v7())),
             name: request.name,
@@ -184,8 +183,7 @@ impl Engine {
         }
         self.touch(id).await?;
         let max = request.max.min(session.slots.try_into().unwrap_or(1));
-        let slots = self.slots(&session, max).await?;
-        let max = slots.as_ref().map_or(max, |slots| slots.count);
+        let max = max.min(self.free_slots(&session).await?);
         let claim = self.claim_of(&session, request.claim, max, request.start);
         if max == 0 {
             // Whoever repeats the call that filled its slots gets what that gave. Others wait a
@@ -209,6 +207,16 @@ impl Engine {
             self.tell_event();
         }
         Ok(self.inner.tasks.fill_steps(taken).await?)
+    }
+
+    /// How many more tasks a session may take, where its type says how many it holds; the store
+    /// counts again when it claims.
+    async fn free_slots(&self, session: &Session) -> Result<usize> {
+        let most = self.limits().most_held(session.worker_type.as_deref());
+        let Some(most) = most else { return Ok(usize::MAX) };
+        let held = self.inner.tasks.count_held(&session.id.to_string()).await?;
+        let most = most.min(session.slots.into());
+        Ok(usize::try_from(most).unwrap_or_default().saturating_sub(held))
     }
 
     /// A worker that calls is alive: its session is renewed, though not at every call.
@@ -241,6 +249,7 @@ impl Engine {
         Claim {
             claim,
             session: session.id.to_string(),
+            worker_type: session.worker_type.clone(),
             queues: session.routes.all_queues(),
             profiles: session.routes.profiles(),
             max,

@@ -113,7 +113,7 @@ async fn a_change_by_hand_is_enforced(dialect: Dialect) {
     let engine = &world.engine;
     let rules = windlass::store::limit::LimitRules::new(engine.store().clone());
     rules.put(queue(1), "somebody else").await.unwrap();
-    eventually("it is enforced", || async { engine.flow().rules.len() == 4 }).await;
+    eventually("it is enforced", || async { engine.flow().rules.len() == 7 }).await;
     submit(engine, "q", |_| {}).await;
     submit(engine, "q", |_| {}).await;
     assert_eq!(ask(engine, 2).await, 1);
@@ -154,7 +154,7 @@ async fn together(dialect: Dialect) {
     let world = World::with(dialect, Options::default()).await;
     let other = world.another(Options::default()).await;
     world.engine.put_limit(queue(3), "ann").await.unwrap();
-    eventually("the other knows", || async { other.flow().rules.len() == 4 }).await;
+    eventually("the other knows", || async { other.flow().rules.len() == 7 }).await;
     for _ in 0..10 {
         submit(&world.engine, "q", |_| {}).await;
     }

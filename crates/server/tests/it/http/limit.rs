@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 
 super::facts!(
     a_limit_is_set_shown_listed_and_removed,
+    a_worker_types_limit_is_changed_while_it_works,
     a_full_queue_is_told_with_its_limit_and_when_to_come_back,
     a_dry_run_says_whether_a_task_would_be_taken,
     an_atomic_batch_beyond_a_limit_writes_nothing_and_names_the_task,
@@ -24,9 +25,12 @@ async fn put(server: &Server, path: &str, body: Json) -> Json {
 
 async fn a_limit_is_set_shown_listed_and_removed(server: Server) {
     let fresh = server.get("/v1/limits").await.expect(200);
-    assert_eq!(column(&fresh["items"], "scope"), ["global", "venture", "stage"]);
-    assert_eq!(column(&fresh["items"], "max_active"), [200, 10, 20]);
-    assert_eq!(column(&fresh["items"], "max_pending"), [json!(1_000), json!(50), Json::Null]);
+    let types = ["worker_type"; 3];
+    let scopes = [&["global", "venture", "stage"][..], &types].concat();
+    assert_eq!(column(&fresh["items"], "scope"), scopes);
+    assert_eq!(column(&fresh["items"], "max_active"), [200, 10, 20, 5, 1, 10]);
+    let pending = column(&fresh["items"], "max_pending");
+    assert_eq!(pending[..3], [json!(1_000), json!(50), Json::Null]);
     let body = json!({ "max_active": 3, "rate": { "count": 5, "period_ms": 60_000 } });
     let limit = put(&server, "venture/acme%20one", body).await;
     assert_eq!((&limit["name"], &limit["max_active"]), (&json!("acme one"), &json!(3)));
@@ -53,12 +57,15 @@ async fn a_limit_is_set_shown_listed_and_removed(server: Server) {
     assert!(holders.contains(&json!("bolt")) && holders.contains(&json!("core")), "{each}");
     // In pages, by scope and name.
     let page = server.get("/v1/limits?limit=2").await.expect(200);
-    let path = format!("/v1/limits?limit=3&cursor={}", text(&page["next_cursor"]));
+    let path = format!("/v1/limits?limit=6&cursor={}", text(&page["next_cursor"]));
     let rest = server.get(&path).await.expect(200);
     let names = |list: &Json| column(&list["items"], "name");
     assert_eq!(column(&page["items"], "scope"), ["global", "venture"]);
-    assert_eq!(column(&rest["items"], "scope"), ["venture", "stage", "queue"]);
-    assert_eq!(names(&rest), [json!("acme one"), Json::Null, Json::Null]);
+    assert_eq!(
+        column(&rest["items"], "scope"),
+        [&["venture", "stage", "queue"][..], &types].concat()
+    );
+    assert_eq!(names(&rest)[..3], [json!("acme one"), Json::Null, Json::Null]);
     assert_eq!(rest["next_cursor"], Json::Null);
     let gone = server.delete("/v1/limits/venture/acme%20one").await.expect(200);
     assert_eq!(gone["max_active"], 3);
@@ -66,6 +73,32 @@ async fn a_limit_is_set_shown_listed_and_removed(server: Server) {
     server.get("/v1/limits/venture/acme%20one").await.refused(404, "not_found");
     let audit = server.get("/v1/audit?event=limit_removed").await.expect(200);
     assert_eq!(audit["items"][0]["detail"]["before"]["name"], "acme one");
+}
+
+/// How much a worker of a type holds is changed while it works.
+async fn a_worker_types_limit_is_changed_while_it_works(server: Server) {
+    for _ in 0..5 {
+        server.post("/v1/tasks", json!({ "queue": "q" })).await.expect(201);
+    }
+    let worker = json!({ "name": "w", "queues": ["q"], "worker_type": "crew_executor",
+        "slots": 4 });
+    let session = server.post("/v1/sessions", worker.clone()).await.expect(201);
+    assert_eq!(session["slots"], 1);
+    put(&server, "worker_type/crew_executor", json!({ "max_active": 3 })).await;
+    let session = server.post("/v1/sessions", worker).await.expect(201);
+    assert_eq!(session["slots"], 3);
+    let claim = format!("/v1/sessions/{}/claim", text(&session["id"]));
+    let held = async || {
+        let given = server.post(&claim, json!({ "max": 2 })).await.expect(200);
+        given["assignments"].as_array().unwrap().len()
+    };
+    assert_eq!((held().await, held().await, held().await), (2, 1, 0));
+    let limit = server.get("/v1/limits/worker_type/crew_executor").await.expect(200);
+    assert_eq!((&limit["active"], &limit["max_active"]), (&json!(3), &json!(3)));
+    assert_eq!((&limit["pending"], &limit["max_pending"]), (&json!(0), &Json::Null));
+    put(&server, "worker_type/own_type", json!({})).await;
+    let limit = server.get("/v1/limits/worker_type/own_type").await.expect(200);
+    assert_eq!((&limit["max_active"], &limit["max_pending"]), (&json!(10), &Json::Null));
 }
 
 async fn a_full_queue_is_told_with_its_limit_and_when_to_come_back(server: Server) {
@@ -223,6 +256,15 @@ async fn every_bad_call_about_limits_and_pauses_is_refused_with_its_place(server
             "/rate/count",
         ),
         ("PUT", "/v1/limits/queue", json!({ "scope": "queue" }), 422, "/scope"),
+        ("PUT", "/v1/limits/worker_type", json!({ "max_pending": 5 }), 422, "/max_pending"),
+        (
+            "PUT",
+            "/v1/limits/worker_type/crew",
+            json!({ "rate": { "count": 1, "period_ms": 1 } }),
+            422,
+            "/rate",
+        ),
+        ("POST", "/v1/pauses", json!({ "scope": "worker_type", "name": "w" }), 422, "/scope"),
         ("PUT", "/v1/limits/queue", json!([]), 422, ""),
         ("DELETE", "/v1/limits/queue", none.clone(), 404, ""),
         ("POST", "/v1/pauses", json!({}), 422, "/scope"),
@@ -251,7 +293,7 @@ async fn every_bad_call_about_limits_and_pauses_is_refused_with_its_place(server
             assert_eq!(reply.body["errors"][0]["pointer"], pointer, "{path}: {}", reply.text);
         }
     }
-    assert_eq!(server.get("/v1/limits").await.expect(200)["items"].as_array().unwrap().len(), 3);
+    assert_eq!(server.get("/v1/limits").await.expect(200)["items"].as_array().unwrap().len(), 6);
     assert_eq!(server.get("/v1/pauses").await.expect(200)["items"], json!([]));
 }
 

@@ -27,6 +27,7 @@ mod pressure;
 mod replay;
 mod retention;
 mod signal;
+mod slot;
 mod step;
 mod step_page;
 mod submit;

@@ -117,6 +117,7 @@ impl Engine {
         let claim = Claim {
             claim: claim_id(take.claim),
             session: session(take.session),
+            worker_type: None,
             queues: take.queues.iter().map(|&q| queue(q)).collect(),
             profiles: take.profiles.clone(),
             max: take.max,
