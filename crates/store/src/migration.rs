@@ -57,6 +57,7 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(20, "limit_version", "0020_limit_version"),
     migration!(21, "submit_limit", "0021_submit_limit"),
     migration!(22, "worker_type", "0022_worker_type"),
+    migration!(23, "share_limits", "0023_share_limits"),
 ];
 
 impl Migration {

@@ -109,7 +109,8 @@ async fn run(
         let (lanes, wanted) = (Arc::clone(lanes), open.iter().map(|&i| asking[i].clone()));
         let wanted: Vec<Asking> = wanted.collect();
         let body = move |tx: &mut dyn Tx| {
-            take(tx, &lanes, &wanted, Vec::new(), Look::Everywhere, Room::default())
+            let room = Room::adding(wanted.iter().map(|asking| asking.left() as usize).sum());
+            take(tx, &lanes, &wanted, Vec::new(), Look::Everywhere, room)
         };
         let (each, everything) = match store.write("claim", body).await {
             Ok(took) => took.settle(),
@@ -177,7 +178,7 @@ impl Tasks {
         }
         let asked = claim.clone();
         let body = move |tx: &mut dyn Tx| {
-            let mut room = Room::default();
+            let mut room = Room::adding(asks.len());
             let mut free = usize::MAX;
             if let Some(limits) = &limits {
                 let claims = std::iter::once(&asked);

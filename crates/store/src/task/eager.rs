@@ -9,6 +9,7 @@ use super::hand_over::{Handed, hand_over};
 use super::hot::task_of;
 use super::lane::Lanes;
 use super::room::{Lock, Room};
+use super::slot;
 use super::submit::{Placed, Submitted, admit, insert, look_up, submitted};
 use super::take::{Took, take_after};
 use crate::error::Result;
@@ -154,7 +155,13 @@ impl Batch {
     fn run(&self, tx: &mut dyn Tx) -> Result<Done> {
         let all: Vec<&Placed> = self.tasks.iter().collect();
         // Both locks at once, where both are needed: it is the same round trip.
-        let mut room = Room::default();
+        let most = self.claims.iter().map(|claim| claim.max).sum::<usize>().max(all.len());
+        let mut room = Room::adding(most);
+        if let Some(limits) = self.lanes.limits()
+            && self.claims.iter().any(|claim| slot::is_bound(&limits, claim))
+        {
+            room.lock_alone();
+        }
         let bound = |placed: &&Placed| placed.bounds.iter().any(Bound::binds_claims);
         let lock = if all.iter().any(bound) { Lock::Both } else { Lock::Pending };
         let (accepted, mut outcomes) = admit(tx, &all, &mut room, lock)?;

@@ -148,7 +148,7 @@ fn hand_over_sqlite(
     if taken.is_empty() {
         // An older one waits: it goes first.
         let claims = std::slice::from_ref(claim);
-        let took = take_after(tx, lanes, claims, Vec::new(), Room::default())?;
+        let took = take_after(tx, lanes, claims, Vec::new(), Room::adding(claim.max))?;
         let taken = took.settle().0.into_iter().next();
         return Ok(Handed::New(taken.map(|taken| taken.assignments).unwrap_or_default()));
     }

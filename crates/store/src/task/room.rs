@@ -3,9 +3,12 @@
 //! Invariant: whatever becomes active or is submitted under a limit was counted in the same
 //! transaction, after the lock that all others who do so take as well. Finishing takes no lock and
 //! only makes room, so a count is never too low.
+//! Invariant: the lock is shared only by transactions that add little, while there is room for as
+//! many of them as there can be; `windlass_share` says why that is enough.
 
 use crate::error::{Error, Result};
 use crate::statement;
+use crate::statement::{Dialect, Statement};
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,9 +18,24 @@ use windlass_domain::time::Timestamp;
 
 statement!(HOLD, "limit/hold");
 statement!(TAKE_RATE, "limit/take_rate");
+/// SQLite has one writer, and nobody to share with.
+static SHARE: Statement = Statement::new(
+    "limit/share",
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/limit/hold.sqlite.sql")),
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/limit/share.postgres.sql")),
+);
+/// On SQLite counting takes no lock of its own anyway.
+static HELD: Statement = Statement::new(
+    "limit/held",
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/limit/hold.sqlite.sql")),
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/limit/held.postgres.sql")),
+);
 
 /// All of the above.
-pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&HOLD, &TAKE_RATE];
+pub(super) static STATEMENTS: &[&Statement] = &[&HOLD, &TAKE_RATE, &SHARE, &HELD];
+
+/// The most tasks that a transaction adds which shares the lock. All nodes must agree on it.
+const MOST_SHARED: usize = 1_000;
 
 /// What is serialized.
 #[derive(Clone, Copy)]
@@ -30,19 +48,60 @@ pub(super) enum Lock {
     Both = 3,
 }
 
+impl Lock {
+    fn submits(self) -> bool {
+        self as u8 & Lock::Pending as u8 != 0
+    }
+
+    fn claims(self) -> bool {
+        self as u8 & Lock::Active as u8 != 0
+    }
+
+    /// The limits that bear on it, on active and on pending tasks; those that do not are endless.
+    fn limits(self, bound: &Bound) -> (i64, i64) {
+        let active = bound.max_active.filter(|_| self.claims());
+        let pending = bound.max_pending.filter(|_| self.submits());
+        (active.unwrap_or(i64::MAX), pending.unwrap_or(i64::MAX))
+    }
+}
+
+/// Whether there is room for all who may share the lock.
+fn is_ample(bound: &Bound, lock: Lock, count: Count, margin: i64) -> bool {
+    let (active, pending) = lock.limits(bound);
+    limit::room(active, count.active) >= margin && limit::room(pending, count.pending) >= margin
+}
+
 /// What is held of some keys, for as long as the transaction lasts.
-#[derive(Default)]
 pub(super) struct Room {
+    /// The transaction adds so little that it may share its locks.
+    may_share: bool,
+    /// How far from its limit a key must be for whoever shares a lock.
+    margin: i64,
     counts: Counts,
     /// Keys that turned out to have no room.
     full: BTreeSet<Key>,
     /// Which locks are held.
     locked: u8,
+    /// Which of them are shared.
+    shared: u8,
     /// How many were handed out of each key with a rate.
     rated: BTreeMap<Key, (i64, i64)>,
 }
 
 impl Room {
+    /// For a transaction that adds at most so many tasks.
+    pub(super) fn adding(count: usize) -> Room {
+        Room {
+            may_share: count <= MOST_SHARED,
+            margin: 0,
+            counts: Counts::new(),
+            full: BTreeSet::new(),
+            locked: 0,
+            shared: 0,
+            rated: BTreeMap::new(),
+        }
+    }
+
     /// Takes the lock and counts what bears on it. Keys that were counted before are not counted
     /// again: nobody else adds to them while the lock is held. Where nothing binds, nobody is
     /// locked out.
@@ -65,22 +124,27 @@ impl Room {
             // What was counted before a lock may have changed until it was taken.
             self.counts.clear();
         }
-        let mut wanted: BTreeMap<&Key, Option<i64>> = BTreeMap::new();
+        let mut wanted: BTreeMap<&Key, &Bound> = BTreeMap::new();
         for bound in bounds {
             if !self.counts.contains_key(&bound.key) {
-                wanted.insert(&bound.key, bound.rate.map(|rate| rate.period_ms));
+                wanted.insert(&bound.key, bound);
             }
         }
-        if wanted.is_empty() && self.locked & lock as u8 == lock as u8 {
+        let is_locked = self.locked & lock as u8 == lock as u8;
+        if wanted.is_empty() && is_locked {
             return Ok(());
         }
+        let rows = self.count(tx, lock, is_locked, &wanted)?;
         self.locked |= lock as u8;
-        let keys: Vec<String> = wanted.keys().map(|key| key.text()).collect();
-        let rows = tx.run(Call::one(&HOLD, vec![Value::Int(lock as i64), keys.into()]))?;
         for row in &rows {
             let (key, count, began) = read(row)?;
-            let taken = match wanted.get(&key).copied().flatten() {
-                Some(period_ms) if tx.now()? < began.plus_ms(period_ms) => count.taken,
+            let Some(bound) = wanted.get(&key) else { continue };
+            // Whoever shares the lock leaves what is nearly full to those who have it alone.
+            if self.shares(lock) && !is_ample(bound, lock, count, self.margin) {
+                continue;
+            }
+            let taken = match bound.rate {
+                Some(rate) if tx.now()? < began.plus_ms(rate.period_ms) => count.taken,
                 // No rate, or a period that is over.
                 _ => 0,
             };
@@ -89,12 +153,54 @@ impl Room {
         Ok(())
     }
 
-    /// Takes the lock of claims, whatever binds.
+    /// Takes the lock, if it is not held, and counts.
+    fn count(
+        &mut self,
+        tx: &mut dyn Tx,
+        lock: Lock,
+        is_locked: bool,
+        wanted: &BTreeMap<&Key, &Bound>,
+    ) -> Result<Vec<Row>> {
+        let number = Value::Int(lock as i64);
+        let keys: Vec<String> = wanted.keys().map(|key| key.text()).collect();
+        if is_locked && self.shares(lock) {
+            return tx.run(held(keys));
+        }
+        let is_rated = lock.claims() && wanted.values().any(|bound| bound.rate.is_some());
+        if is_locked || is_rated || !self.may_share || tx.dialect() == Dialect::Sqlite {
+            return tx.run(Call::one(&HOLD, vec![number, keys.into()]));
+        }
+        let item = |(key, bound): (&&Key, &&Bound)| {
+            let (active, pending) = lock.limits(bound);
+            vec![key.text().into(), active.into(), pending.into()]
+        };
+        let items = wanted.iter().map(item).collect();
+        let shared = vec![number, Value::Int(MOST_SHARED as i64)];
+        let rows = tx.run(Call::each(&SHARE, shared, items))?;
+        self.margin = rows.first().map_or(Ok(0), |row| row.int(5))?;
+        if self.margin > 0 {
+            self.shared |= lock as u8;
+        }
+        Ok(rows)
+    }
+
+    fn shares(&self, lock: Lock) -> bool {
+        self.shared & lock as u8 != 0
+    }
+
+    /// No lock is to be shared.
+    pub(super) fn lock_alone(&mut self) {
+        self.may_share = false;
+    }
+
+    /// Takes the lock of claims for itself, whatever binds.
     pub(super) fn lock_claims(&mut self, tx: &mut dyn Tx) -> Result<()> {
         let lock = Lock::Active as u8;
-        if self.locked & lock == 0 {
+        self.lock_alone();
+        if self.locked & lock == 0 || self.shares(Lock::Active) {
             self.counts.clear();
             self.locked |= lock;
+            self.shared &= !lock;
             let none: Vec<String> = Vec::new();
             tx.run(Call::one(&HOLD, vec![Value::Int(lock.into()), none.into()]))?;
         }
@@ -149,6 +255,11 @@ impl Room {
     pub(super) fn full(&self) -> impl Iterator<Item = &Key> {
         self.full.iter()
     }
+}
+
+/// What is held of these keys, for somebody who only looks; read by [`read`].
+pub(super) fn held<'a>(keys: Vec<String>) -> Call<'a> {
+    Call::one(&HELD, vec![Value::Int(1), keys.into()])
 }
 
 pub(super) fn read(row: &Row) -> Result<(Key, Count, Timestamp)> {

@@ -192,7 +192,8 @@ const SUBMITS: Hot<Placed, Outcome<Submitted>> = Hot {
     lane: Lane::Write,
     id: |placed| placed.task.id.0,
     run: |tx, tasks| {
-        let (accepted, mut outcomes) = admit(tx, tasks, &mut Room::default(), Lock::Pending)?;
+        let (accepted, mut outcomes) =
+            admit(tx, tasks, &mut Room::adding(tasks.len()), Lock::Pending)?;
         if accepted.is_empty() {
             return Ok(outcomes);
         }
@@ -388,7 +389,7 @@ type Written = std::result::Result<Vec<Submitted>, (usize, Refusal)>;
 
 fn submit_all(tx: &mut dyn Tx, tasks: &[Placed]) -> Result<Written> {
     let all: Vec<&Placed> = tasks.iter().collect();
-    let (accepted, mut refused) = admit(tx, &all, &mut Room::default(), Lock::Pending)?;
+    let (accepted, mut refused) = admit(tx, &all, &mut Room::adding(all.len()), Lock::Pending)?;
     let (call, ids) = insert(tx, &accepted);
     let rows = if accepted.is_empty() { Vec::new() } else { tx.run(call)? };
     let mut new = rows.iter().map(|row| task_of(row, &ids)).collect::<Result<BTreeSet<Uuid>>>()?;

@@ -11,7 +11,7 @@ use crate::approval;
 use crate::error::{Error, Result};
 use crate::limit;
 use crate::session;
-use crate::statement::{self, Statement};
+use crate::statement;
 use crate::step;
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
@@ -31,16 +31,9 @@ crate::statement!(shared AHEAD, "task/ahead");
 crate::statement!(shared VENTURES, "lane/ventures");
 crate::statement!(shared HOLDERS, "limit/holders");
 crate::statement!(PACE, "history/pace");
-/// On SQLite counting takes no lock of its own anyway.
-static HELD: Statement = Statement::new(
-    "limit/held",
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/limit/hold.sqlite.sql")),
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/limit/held.postgres.sql")),
-);
-
 /// All of the above.
 pub(super) static STATEMENTS: &[&statement::Statement] =
-    &[&WHY, &AHEAD, &VENTURES, &HOLDERS, &PACE, &HELD];
+    &[&WHY, &AHEAD, &VENTURES, &HOLDERS, &PACE];
 
 /// How many transitions a pace is read from.
 const PACE_ROWS: i64 = 2_000;
@@ -207,7 +200,7 @@ fn add_limits(tx: &mut dyn Tx, facts: &mut Facts, belongs: &Belongs) -> Result<(
     let queue = Key { scope: Scope::Queue, name: belongs.queue.clone() };
     let mut keys: Vec<String> = bounds.iter().map(|bound| bound.key.text()).collect();
     keys.extend((!keys.contains(&queue.text())).then(|| queue.text()));
-    for row in tx.run(Call::one(&HELD, vec![Value::Int(1), keys.into()]))? {
+    for row in tx.run(room::held(keys))? {
         let (key, count, began) = room::read(&row)?;
         let rate = bounds.iter().find(|bound| bound.key == key).and_then(|bound| bound.rate);
         // A period that is over counts for nothing.

@@ -30,6 +30,7 @@ mod refusal_column;
 mod refusal_json;
 mod refusal_record;
 mod refusal_vote;
+mod share;
 mod sqlite;
 mod sqlite_checkpoint;
 mod sqlite_file;
