@@ -77,7 +77,9 @@ async fn watched(
         nodes.push(Server::start(url, scenario.folder.path()).await);
     }
     let urls: Vec<String> = nodes.iter().map(Server::url).collect();
-    submit_all(&urls).await;
+    for venture in 0..VENTURES {
+        submit(&urls, venture, Patience::LONG).await.expect("a batch is taken");
+    }
     let (stop, watch) = begin_watch(Arc::clone(&database));
     let seed = Seed::new(scenario.seed);
     let mut workers = JoinSet::new();
@@ -85,6 +87,7 @@ async fn watched(
         let (stop, urls) = (Arc::clone(&stop), urls.clone());
         workers.spawn(work(worker, urls, seed.of(&format!("worker {worker}")), stop));
     }
+    workers.spawn(refill(urls, Arc::clone(&stop), Arc::clone(&database)));
     scenario.begin();
     let mut killed = 0;
     while scenario.next_fault(800, 2_000).await {
@@ -107,20 +110,38 @@ async fn watched(
     scenario.folder.forget();
 }
 
-async fn submit_all(urls: &[String]) {
-    for venture in 0..VENTURES {
-        let task = |n: usize| {
-            json!({
-                "queue": "limits", "payload": n, "venture": format!("venture {venture}"),
-                "stage": format!("stage {}", (venture + n) % STAGES),
-            })
-        };
-        let tasks: Vec<Value> = (0..TASKS_EACH).map(task).collect();
-        let client = Client::new(&urls[venture % urls.len()], None).unwrap();
-        let call = Call::post("/v1/tasks/batch", json!({ "tasks": tasks }));
-        client.call(&call, Patience::LONG).await.expect("a batch is taken");
+async fn submit(
+    urls: &[String],
+    venture: usize,
+    patience: Patience,
+) -> Result<(), windlass::client::Error> {
+    let task = |n: usize| {
+        json!({
+            "queue": "limits", "payload": n, "venture": format!("venture {}", venture % VENTURES),
+            "stage": format!("stage {}", (venture + n) % STAGES),
+        })
+    };
+    let tasks: Vec<Value> = (0..TASKS_EACH).map(task).collect();
+    let client = Client::new(&urls[venture % urls.len()], None)?;
+    let call = Call::post("/v1/tasks/batch", json!({ "tasks": tasks }));
+    client.call(&call, patience).await.map(drop)
+}
+
+/// Keeps everybody waiting for the limits however long the run is: what was done comes again.
+async fn refill(urls: Vec<String>, stop: Arc<AtomicBool>, database: Arc<Ask>) {
+    let mut venture = 0;
+    while !stop.load(Ordering::SeqCst) {
+        let waiting = tokio::task::block_in_place(|| ask(&*database, WAITING));
+        let waiting: usize = waiting.parse().expect("a count");
+        for _ in 0..(VENTURES * TASKS_EACH).saturating_sub(waiting) / TASKS_EACH {
+            let _ = submit(&urls, venture, Patience::NONE).await;
+            venture += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
+
+const WAITING: &str = "SELECT count(*) FROM task WHERE status IN ('pending', 'retry')";
 
 /// Claims and finishes until it is told to stop; now and then it forgets what it holds, as if it
 /// had been killed. A node that is gone is left for the next.
