@@ -141,7 +141,7 @@ async fn a_tight_limit_is_found_behind_lanes_that_have_none(dialect: Dialect) {
     let (max_active, max_pending) = (Some(1_000_000), None);
     let global = Rule { scope: Scope::Global, name: None, max_active, max_pending, rate: None };
     let tight = Rule { scope: Scope::Venture, max_active: Some(3), ..global.clone() };
-    behind_large_limits(&world, &[world.tasks.clone()], vec![global, tight]).await;
+    behind_large_limits(&world, std::slice::from_ref(&world.tasks), vec![global, tight]).await;
     world.submit_all((0..5).map(|_| task(|r| r.venture = Some("live".into()))).collect()).await;
     let mut taken = 0;
     for _ in 0..6 {
