@@ -85,7 +85,16 @@ impl Model {
             let committed = self.shared.committed.lock().expect("no handler panics").clone();
             *self.shared.world.lock().expect("no handler panics") = committed;
         }
-        self.listen()
+        // While nobody listened, somebody else's connection may have been given the port.
+        let mut tries = 0;
+        while let Err(error) = self.listen() {
+            tries += 1;
+            if error.kind() != std::io::ErrorKind::AddrInUse || tries == 100 {
+                return Err(error);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
     }
 
     /// What it holds.
