@@ -172,6 +172,13 @@ struct ServeArguments {
     /// How often to look for work that no wake-up told of [env: WINDLASS_POLL_MS] [default: 1000].
     #[arg(long, value_name = "MS")]
     poll_ms: Option<String>,
+    /// How long an inference may wait for a provider before it fails
+    /// [env: WINDLASS_INFERENCE_PENDING_TIMEOUT] [default: 1h].
+    #[arg(long, value_name = "DURATION")]
+    inference_pending_timeout: Option<String>,
+    /// How long finished inferences are kept [env: WINDLASS_INFERENCE_RETENTION] [default: 7d].
+    #[arg(long, value_name = "DURATION")]
+    inference_retention: Option<String>,
     /// Unsafe: start on a database that acknowledges what it has not synced. A crash of the
     /// machine then loses acknowledged tasks [env: WINDLASS_UNSAFE_DURABILITY].
     #[arg(long)]
@@ -189,6 +196,8 @@ impl ServeArguments {
             flag("advertise", &self.advertise),
             flag("shutdown_ms", &self.shutdown_ms),
             flag("poll_ms", &self.poll_ms),
+            flag("inference_pending_timeout", &self.inference_pending_timeout),
+            flag("inference_retention", &self.inference_retention),
             flag("unsafe_durability", &durability),
         ];
         flags.extend(self.log.flags());

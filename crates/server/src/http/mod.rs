@@ -11,9 +11,11 @@ mod approval;
 mod body;
 mod credential;
 mod cursor;
+mod delta;
 mod describe;
 mod event;
 mod health;
+mod internal;
 mod limit;
 mod metrics;
 mod middleware;
@@ -35,6 +37,7 @@ mod why;
 pub use accept::serve;
 use credential::Caller;
 pub use credential::{Keys, split as split_key};
+pub use internal::Nodes;
 
 use axum::Router;
 use axum::http::{Method, StatusCode};
@@ -56,6 +59,8 @@ pub struct Api {
     timeout: Duration,
     /// How many replays of a task need nobody's approval.
     replay_threshold: i64,
+    /// What other nodes bring.
+    cluster_key: Option<Arc<str>>,
 }
 
 impl Api {
@@ -67,7 +72,13 @@ impl Api {
             metrics: Arc::new(Metrics::new()),
             timeout: Duration::from_secs(60),
             replay_threshold: DEFAULT_APPROVAL_THRESHOLD,
+            cluster_key: None,
         }
+    }
+
+    /// The same, with answers for nodes that bring this key.
+    pub fn with_cluster_key(self, key: Option<&str>) -> Api {
+        Api { cluster_key: key.map(Arc::from), ..self }
     }
 
     /// The same, with so many replays of a task that need nobody's approval.
@@ -81,6 +92,7 @@ pub fn router(api: Api) -> Router {
     let (routes, document) = openapi::routes().split_for_parts();
     let routes = routes
         .merge(openapi::pages(&document))
+        .merge(internal::routes())
         .fallback(|| async {
             let detail = "there is nothing at this address; /docs lists what there is";
             Problem::new(StatusCode::NOT_FOUND, "not_found", detail)

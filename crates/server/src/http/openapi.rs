@@ -4,8 +4,8 @@
 
 use super::problem::{Drained, Problem, ReachedLimit, TITLES};
 use super::{
-    Api, action, agent, alert, approval, describe, event, health, limit, pause, poison, pressure,
-    replay, session, step, submit, task, wait, why,
+    Api, action, agent, alert, approval, delta, describe, event, health, limit, pause, poison,
+    pressure, replay, session, step, submit, task, wait, why,
 };
 use axum::Router;
 use axum::http::header;
@@ -58,6 +58,8 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(action::complete))
         .routes(routes!(action::fail))
         .routes(routes!(action::release))
+        .routes(routes!(delta::post))
+        .routes(routes!(delta::watch))
         .routes(routes!(approval::ask))
         .routes(routes!(approval::list))
         .routes(routes!(approval::show))

@@ -13,6 +13,8 @@ mod batch;
 #[allow(dead_code)] // The store's tests use the rest.
 #[path = "../../../../store/tests/it/cluster.rs"]
 mod cluster;
+mod delta;
+mod delta_node;
 mod document;
 mod event;
 mod limit;
