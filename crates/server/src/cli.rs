@@ -18,6 +18,7 @@ mod limit;
 mod migrate;
 mod pause;
 mod poison;
+mod provider;
 mod replay;
 mod signal;
 mod step;
@@ -80,6 +81,8 @@ enum Command {
     Serve(ServeArguments),
     /// Run a command for each task of a queue.
     Worker(Box<work::Arguments>),
+    /// Answer the inference tasks of a pool by any server that speaks OpenAI's API.
+    Provider(Box<provider::Arguments>),
     /// Submit, find, follow and cancel tasks.
     Task(task::Arguments),
     /// See what waits for a person, and answer.
@@ -240,7 +243,8 @@ impl Context {
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     let context = Context { json: arguments.json, file: arguments.config };
-    let is_many = matches!(arguments.command, Command::Serve(_) | Command::Worker(_));
+    let is_many =
+        matches!(arguments.command, Command::Serve(_) | Command::Worker(_) | Command::Provider(_));
     let runtime = if is_many {
         tokio::runtime::Builder::new_multi_thread().enable_all().build()
     } else {
@@ -264,6 +268,7 @@ async fn dispatch(command: Command, context: &Context) -> Result<u8, Failure> {
         Command::Serve(arguments) => serve(arguments, context).await,
         Command::Demo(arguments) => demo::run(arguments, context).await,
         Command::Worker(arguments) => work::run(*arguments, context).await,
+        Command::Provider(arguments) => provider::run(*arguments, context).await,
         Command::Task(arguments) => task::run(arguments, context).await,
         Command::Approval(arguments) => approval::run(arguments, context).await,
         Command::Step(arguments) => step::run(arguments, context).await,
