@@ -5,7 +5,7 @@
 //! Absent from the log: queries, headers and bodies. They may hold secrets.
 
 use super::problem::Problem;
-use super::{Api, Caller, approval, internal, origin, pressure};
+use super::{Api, Caller, approval, internal, openai, origin, pressure};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
@@ -82,7 +82,10 @@ async fn observe(State(api): State<Api>, mut request: Request, next: Next) -> Re
             answered
         }
     };
-    let code = Problem::name_request(&mut response, &id);
+    let code = match openai::serves(&route) {
+        true => openai::reshape(&mut response),
+        false => Problem::name_request(&mut response, &id),
+    };
     let status = response.status();
     let elapsed = started.elapsed();
     api.metrics.request(known_method(&method), &route, status.as_u16(), elapsed);
@@ -113,7 +116,7 @@ async fn observe(State(api): State<Api>, mut request: Request, next: Next) -> Re
 async fn run(api: &Api, route: &str, request: Request, next: Next) -> Response {
     let is_read = [Method::GET, Method::HEAD].contains(request.method());
     let answered = caught(next.run(request));
-    if PATIENT.contains(&route) {
+    if PATIENT.contains(&route) || openai::PATIENT.contains(&route) {
         return answered.await;
     }
     let answered = tokio::time::timeout(api.timeout, answered).await;

@@ -19,6 +19,7 @@ mod internal;
 mod limit;
 mod metrics;
 mod middleware;
+mod openai;
 mod openapi;
 mod origin;
 mod pause;
@@ -55,6 +56,8 @@ pub struct Api {
     engine: Engine,
     keys: Arc<Keys>,
     metrics: Arc<Metrics>,
+    /// The pools and models that were last seen.
+    models: Arc<openai::Catalog>,
     /// How long a request may take that does not wait on purpose.
     timeout: Duration,
     /// How many replays of a task need nobody's approval.
@@ -70,6 +73,7 @@ impl Api {
             engine,
             keys: Arc::new(keys),
             metrics: Arc::new(Metrics::new()),
+            models: Arc::default(),
             timeout: Duration::from_secs(60),
             replay_threshold: DEFAULT_APPROVAL_THRESHOLD,
             cluster_key: None,
@@ -93,6 +97,7 @@ pub fn router(api: Api) -> Router {
     let routes = routes
         .merge(openapi::pages(&document))
         .merge(internal::routes())
+        .merge(openai::slashed())
         .fallback(|| async {
             let detail = "there is nothing at this address; /docs lists what there is";
             Problem::new(StatusCode::NOT_FOUND, "not_found", detail)

@@ -153,6 +153,7 @@ pub const TITLES: &[(&str, &str)] = &[
     ("invalid_id", "The id is not a UUID"),
     ("invalid_cursor", "The cursor is not one of this list"),
     ("not_found", "There is no such thing"),
+    ("model_not_found", "There is no such pool or model"),
     ("lease_lost", "The lease no longer holds the task"),
     ("in_doubt", "Nobody knows whether the step has run"),
     ("step_failed", "A person decided that the step has failed"),

@@ -25,7 +25,7 @@ mod poison;
 mod pressure;
 mod remote;
 mod replay;
-mod server;
+pub mod server;
 mod service;
 mod session;
 mod sse;
@@ -58,4 +58,4 @@ macro_rules! facts {
         }
     };
 }
-use facts;
+pub(crate) use facts;
