@@ -31,7 +31,7 @@ pub async fn create(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
-    Free(body): Free,
+    Free(mut body): Free,
 ) -> Result<Response> {
     let (is_streamed, is_background) = (switch(&body, "stream")?, switch(&body, "background")?);
     match body.get("input") {
@@ -40,6 +40,10 @@ pub async fn create(
             let detail = "must be text or a list of items";
             return Err(Problem::field("/input", "wrong_type", detail));
         }
+    }
+    if let Some(previous) = body.get("previous_response_id").and_then(Value::as_str) {
+        let known = upstreams_name(&api, &caller, previous).await?;
+        body.extend(known.map(|id| ("previous_response_id".to_owned(), id)));
     }
     let mut ticket = Ticket::new(&api, &caller, &headers, "responses", &body).await?;
     let id = ticket.id;
@@ -111,6 +115,21 @@ pub async fn cancel(
         }
     }
     Ok(named(Json(response(&task)).into_response(), task.id))
+}
+
+/// What the upstream calls a response of ours; none if it is none of ours.
+async fn upstreams_name(api: &Api, caller: &Caller, id: &str) -> Result<Option<Value>> {
+    if task_of_response(id).is_none() {
+        return Ok(None);
+    }
+    let task = own(api, caller, id).await?;
+    match task.result {
+        Some(result) if result["id"].is_string() => Ok(Some(result["id"].clone())),
+        _ => {
+            let detail = "names a response that is not completed";
+            Err(Problem::field("/previous_response_id", "conflict", detail))
+        }
+    }
 }
 
 /// The caller's own response.

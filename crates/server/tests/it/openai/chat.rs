@@ -1,10 +1,10 @@
 //! Chat completions and embeddings through a pool.
 
 use super::reading::{Reading, Said, chunks, text};
-use super::setting::{Provider, bind, chat, fast, open, says, streams, told};
-use super::upstream::MODEL;
+use super::setting::{Provider, bind, chat, fast, fast_with, open, says, streams, told};
+use super::upstream::{COUNTED, MODEL};
 use crate::http::facts;
-use crate::http::server::{Server, column, eventually, text as string};
+use crate::http::server::{Place, Server, column, eventually, text as string};
 use reqwest::Method;
 use serde_json::{Value as Json, json};
 
@@ -21,6 +21,7 @@ facts!(
     an_attempt_that_is_lost_before_its_first_piece_is_not_told,
     an_attempt_that_is_lost_after_a_piece_ends_the_stream_with_an_error,
     a_result_without_deltas_is_streamed_as_chunks,
+    many_streams_at_once_lose_double_and_reorder_nothing,
 );
 
 async fn a_chat_is_answered_through_its_pool(server: Server) {
@@ -269,4 +270,37 @@ async fn a_result_without_deltas_is_streamed_as_chunks(server: Server) {
     assert_eq!((text(&chunks).as_str(), chunks.len()), ("all of it", 2));
     assert_eq!(chunks[1]["choices"][0]["finish_reason"], "stop");
     assert_eq!(said.last(), Some(&Said::Done));
+}
+
+async fn many_streams_at_once_lose_double_and_reorder_nothing(server: Server) {
+    let (_upstream, _provider) = fast_with(&server, &["--slots", "32"]).await;
+    let expected: String = (0..COUNTED).map(|n| format!("{n} ")).collect();
+    let one = async || {
+        let response = open(&server, "/v1/chat/completions", streams("count")).await;
+        let said = Reading::of(response).rest().await;
+        assert_eq!(said.last(), Some(&Said::Done));
+        text(&chunks(&said))
+    };
+    let all = futures_util::future::join_all((0..64).map(|_| one())).await;
+    assert!(all.iter().all(|text| *text == expected), "{all:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_reaches_a_client_of_another_node() {
+    let place = Place::postgres();
+    let near = Server::start(place.clone(), &[]).await;
+    let far = Server::start(place, &[]).await;
+    let (_upstream, _provider) = fast(&near).await;
+    for words in ["hello", "count"] {
+        let response = open(&far, "/v1/chat/completions", streams(words)).await;
+        let said = Reading::of(response).rest().await;
+        assert_eq!(said.last(), Some(&Said::Done), "{said:?}");
+        let expected: String = match words {
+            "count" => (0..COUNTED).map(|n| format!("{n} ")).collect(),
+            words => format!("You said {words}."),
+        };
+        assert_eq!(text(&chunks(&said)), expected);
+        let whole = chat(&far, says(words)).await.expect(200);
+        assert_eq!(whole["object"], "chat.completion");
+    }
 }

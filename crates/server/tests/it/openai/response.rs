@@ -58,6 +58,9 @@ async fn a_response_is_waited_for_whether_the_upstream_has_them_or_not(server: S
     assert!(text(&native["id"]).starts_with("resp_0"), "ours, not the upstream's: {native}");
     assert_eq!(upstream.asked("responses")[0]["temperature"], 0.5);
     assert!(upstream.asked("chat").is_empty());
+    // The upstream knows what came before by its own name.
+    ask(&server, json!({ "previous_response_id": native["id"] })).await.expect(200);
+    assert_eq!(upstream.asked("responses")[1]["previous_response_id"], "resp_upstream");
 }
 
 async fn the_events_of_a_response_keep_their_numbers(server: Server) {

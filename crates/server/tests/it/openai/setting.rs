@@ -34,7 +34,10 @@ impl Provider {
     ) -> Provider {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
         command.args(["provider", "--server", &server.url(""), "--pool", pool]);
-        command.args(["--upstream", &upstream.url(), "--model", MODEL, "--slots", "4"]);
+        command.args(["--upstream", &upstream.url(), "--model", MODEL]);
+        if !more.contains(&"--slots") {
+            command.args(["--slots", "4"]);
+        }
         command.args(["--health-interval", "200ms", "--log-format", "json"]);
         if !more.contains(&"--upstream-key-env") {
             command.args(["--upstream-key-env", "TEST_UPSTREAM_KEY"]);

@@ -15,6 +15,8 @@ use tokio::sync::Semaphore;
 
 /// The only model that it has.
 pub const MODEL: &str = "tiny";
+/// How far it counts when it is told to.
+pub const COUNTED: usize = 200;
 /// Its key.
 pub const KEY: &str = "upstream-key";
 
@@ -213,6 +215,9 @@ fn chunks(words: &str, with_usage: bool) -> Vec<Json_> {
             let more = json!({ "index": 0, "function": { "arguments": part } });
             chunks.push(chunk(json!({ "tool_calls": [more] }), None));
         }
+    } else if words == "count" {
+        let numbers = (0..COUNTED).map(|n| chunk(json!({ "content": format!("{n} ") }), None));
+        chunks.extend(numbers);
     } else {
         for part in ["You said ", words, "."] {
             chunks.push(chunk(json!({ "content": part }), None));
