@@ -90,7 +90,10 @@ pub enum Command {
     /// A sweep found the deadline passed.
     ExceedDeadline,
     /// A sweep found it pending for too long.
-    TimeOutPending,
+    TimeOutPending {
+        /// How long it may have been in line; the profile's own limit if `None`.
+        limit_ms: Option<i64>,
+    },
     /// A sweep found it released too often.
     ReleaseTooOften,
     /// The caller of a ledger delegation reports.
@@ -126,7 +129,7 @@ impl Command {
             Command::Wake => Event::Wake,
             Command::Cancel => Event::Cancel,
             Command::ExceedDeadline => Event::ExceedDeadline,
-            Command::TimeOutPending => Event::TimeOutPending,
+            Command::TimeOutPending { .. } => Event::TimeOutPending,
             Command::ReleaseTooOften => Event::ReleaseTooOften,
             Command::Report { .. } | Command::ReportBeat => Event::Report,
         }

@@ -66,7 +66,7 @@ pub fn decide(task: &Snapshot, command: &Command, now: Timestamp) -> Result<Deci
         Command::LoseLease => sweep::lose_lease(task, now),
         Command::LoseSession { session } => sweep::lose_session(task, session, now),
         Command::ExceedDeadline => sweep::exceed_deadline(task, now),
-        Command::TimeOutPending => sweep::time_out_pending(task, now),
+        Command::TimeOutPending { limit_ms } => sweep::time_out_pending(task, *limit_ms, now),
         Command::ReleaseTooOften => sweep::release_too_often(task, now),
         Command::Cancel => sweep::cancel(task, now),
         Command::AskApproval { lease_id, approval_id, question } => {

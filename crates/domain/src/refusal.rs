@@ -119,6 +119,20 @@ pub enum Refusal {
     /// There is no such step.
     #[error("there is no such step")]
     UnknownStep,
+    /// Deltas are missing before those that were posted.
+    #[error("delta {expected} is expected next, not {from}; post again from {expected} on")]
+    DeltaGap {
+        /// The next index.
+        expected: u64,
+        /// The first one that came.
+        from: u64,
+    },
+    /// An attempt's text has reached its bound.
+    #[error(
+        "the deltas of this attempt have more than {} MiB; finish with the whole, or fail",
+        crate::delta::MAX_TEXT_BYTES >> 20
+    )]
+    TextTooLarge,
     /// A finished task takes no signals.
     #[error("the task is {state}; nobody will wait for this signal")]
     TaskFinished {
@@ -160,6 +174,8 @@ impl Refusal {
             Refusal::StepState { .. } => "illegal_step",
             Refusal::StepFailed { .. } => "step_failed",
             Refusal::UnknownStep => "not_found",
+            Refusal::DeltaGap { .. } => "delta_gap",
+            Refusal::TextTooLarge => "too_large",
             Refusal::TaskFinished { .. } => "task_finished",
             Refusal::Replay(refused) => refused.code(),
             Refusal::Approval(refused) => refused.code(),

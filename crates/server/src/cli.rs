@@ -18,6 +18,7 @@ mod limit;
 mod migrate;
 mod pause;
 mod poison;
+mod provider;
 mod replay;
 mod signal;
 mod step;
@@ -80,6 +81,8 @@ enum Command {
     Serve(ServeArguments),
     /// Run a command for each task of a queue.
     Worker(Box<work::Arguments>),
+    /// Answer the inference tasks of a pool by any server that speaks OpenAI's API.
+    Provider(Box<provider::Arguments>),
     /// Submit, find, follow and cancel tasks.
     Task(task::Arguments),
     /// See what waits for a person, and answer.
@@ -172,6 +175,13 @@ struct ServeArguments {
     /// How often to look for work that no wake-up told of [env: WINDLASS_POLL_MS] [default: 1000].
     #[arg(long, value_name = "MS")]
     poll_ms: Option<String>,
+    /// How long an inference may wait for a provider before it fails
+    /// [env: WINDLASS_INFERENCE_PENDING_TIMEOUT] [default: 1h].
+    #[arg(long, value_name = "DURATION")]
+    inference_pending_timeout: Option<String>,
+    /// How long finished inferences are kept [env: WINDLASS_INFERENCE_RETENTION] [default: 7d].
+    #[arg(long, value_name = "DURATION")]
+    inference_retention: Option<String>,
     /// Unsafe: start on a database that acknowledges what it has not synced. A crash of the
     /// machine then loses acknowledged tasks [env: WINDLASS_UNSAFE_DURABILITY].
     #[arg(long)]
@@ -189,6 +199,8 @@ impl ServeArguments {
             flag("advertise", &self.advertise),
             flag("shutdown_ms", &self.shutdown_ms),
             flag("poll_ms", &self.poll_ms),
+            flag("inference_pending_timeout", &self.inference_pending_timeout),
+            flag("inference_retention", &self.inference_retention),
             flag("unsafe_durability", &durability),
         ];
         flags.extend(self.log.flags());
@@ -231,7 +243,8 @@ impl Context {
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     let context = Context { json: arguments.json, file: arguments.config };
-    let is_many = matches!(arguments.command, Command::Serve(_) | Command::Worker(_));
+    let is_many =
+        matches!(arguments.command, Command::Serve(_) | Command::Worker(_) | Command::Provider(_));
     let runtime = if is_many {
         tokio::runtime::Builder::new_multi_thread().enable_all().build()
     } else {
@@ -255,6 +268,7 @@ async fn dispatch(command: Command, context: &Context) -> Result<u8, Failure> {
         Command::Serve(arguments) => serve(arguments, context).await,
         Command::Demo(arguments) => demo::run(arguments, context).await,
         Command::Worker(arguments) => work::run(*arguments, context).await,
+        Command::Provider(arguments) => provider::run(*arguments, context).await,
         Command::Task(arguments) => task::run(arguments, context).await,
         Command::Approval(arguments) => approval::run(arguments, context).await,
         Command::Step(arguments) => step::run(arguments, context).await,

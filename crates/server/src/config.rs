@@ -50,6 +50,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The URL by which other nodes reach this one.
     pub advertise: Option<String>,
+    /// What nodes know each other by.
+    pub cluster_key: Option<Secret>,
     /// The server that client commands talk to, without a slash at its end.
     pub server: String,
     /// The key that client commands send.
@@ -82,6 +84,10 @@ pub struct Config {
     pub alert_retention_ms: u64,
     /// How many replays of a task need nobody's approval.
     pub replay_approval_threshold: u64,
+    /// How long inference may wait for a provider.
+    pub inference_pending_timeout_ms: u64,
+    /// How long finished inference is kept.
+    pub inference_retention_ms: u64,
     /// Every setting with its value and where it came from.
     pub entries: Vec<Entry>,
     /// What looks like a mistake but is not refused.
@@ -219,12 +225,15 @@ fn assemble(found: &[(&'static Setting, Vec<String>, Source)]) -> Config {
     let one = |key: &str| all(key).first().cloned();
     // Every value was checked before, and those with a default are always there.
     let number = |key: &str| one(key).and_then(|text| text.parse().ok()).unwrap_or_default();
+    let duration =
+        |key: &str| one(key).and_then(|text| setting::duration(&text)).unwrap_or_default();
     let text = |key: &str| one(key).unwrap_or_default();
     let url = |text: String| text.trim_end_matches('/').to_owned();
     Config {
         database: text("database"),
         listen: text("listen").parse().unwrap_or_else(|_| SocketAddr::from(([127, 0, 0, 1], 0))),
         advertise: one("advertise").map(url),
+        cluster_key: one("cluster_key").map(Secret),
         server: url(text("server")),
         key: one("key").map(Secret),
         keys: all("keys").iter().cloned().map(Secret).collect(),
@@ -245,6 +254,8 @@ fn assemble(found: &[(&'static Setting, Vec<String>, Source)]) -> Config {
         webhook_batch_ms: number("webhook_batch_ms"),
         alert_retention_ms: number("alert_retention_ms"),
         replay_approval_threshold: number("replay_approval_threshold"),
+        inference_pending_timeout_ms: duration("inference_pending_timeout"),
+        inference_retention_ms: duration("inference_retention"),
         entries: found
             .iter()
             .map(|(setting, values, source)| Entry {

@@ -8,6 +8,7 @@ mod demo;
 mod http;
 mod logging;
 mod print;
+mod provider;
 mod serve;
 mod webhook;
 mod worker;

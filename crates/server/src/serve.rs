@@ -1,7 +1,7 @@
 //! `windlass serve`: the database, the engine and the HTTP API in one process.
 
-use crate::config::Config;
-use crate::http::{self, Api, Keys};
+use crate::config::{Config, Secret};
+use crate::http::{self, Api, Keys, Nodes};
 use crate::webhook::Webhooks;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +23,8 @@ pub async fn run(config: Config) -> Result<()> {
         alert_retention: (config.alert_retention_ms > 0)
             .then(|| Duration::from_millis(config.alert_retention_ms)),
         approvers: approvers(&config),
+        inference_pending_timeout: Some(Duration::from_millis(config.inference_pending_timeout_ms)),
+        inference_retention: Some(Duration::from_millis(config.inference_retention_ms)),
         ..Options::default()
     };
     let store = windlass::database::open_with(&config.database, config.unsafe_durability)?;
@@ -45,7 +47,13 @@ pub async fn run(config: Config) -> Result<()> {
         engine.deliver_notices(Arc::new(webhooks), batch);
     }
     let threshold = i64::try_from(config.replay_approval_threshold).unwrap_or(i64::MAX);
-    let api = Api::new(engine.clone(), keys).with_replay_threshold(threshold);
+    let cluster_key = config.cluster_key.as_ref();
+    let api = Api::new(engine.clone(), keys)
+        .with_replay_threshold(threshold)
+        .with_cluster_key(cluster_key.map(Secret::reveal));
+    if let Some(key) = cluster_key {
+        engine.reach_nodes(Arc::new(Nodes::new(key.clone())));
+    }
     // Before anybody is told that the server is there: whoever ends it at once ends it gracefully.
     let told_to_end = end_signals();
     tracing::info!(%address, node = %engine.node(), "windlass is listening");

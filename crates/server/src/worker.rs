@@ -1,4 +1,6 @@
-//! The command worker: claims tasks over HTTP and runs a child process for each.
+//! Work taken over HTTP: tasks are claimed, and an [`Executor`] does what they ask for.
+//!
+//! The command worker runs a child process for each ([`command`]); a provider forwards them.
 //!
 //! Invariant: every lease that the server has given to this worker is named by its heartbeats
 //! until its end has been answered, and is then never named again. So a cancelled or lost task is
@@ -7,6 +9,7 @@
 
 pub mod assignment;
 pub mod child;
+pub mod command;
 mod environment;
 mod finish;
 mod heartbeat;
@@ -16,11 +19,13 @@ mod session;
 
 use crate::client::{Call, Client, Error, Patience};
 use assignment::Assignment;
-use child::{Recipe, Stop};
+use child::Stop;
 use hold::Hold;
 use outcome::Outcome;
+use rustix::process::Pid;
 use serde_json::json;
 use session::Sessions;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -38,24 +43,52 @@ pub struct Options {
     pub name: String,
     /// Where it takes work from.
     pub queues: Vec<String>,
+    /// The pools that it provides for.
+    pub pools: Vec<String>,
+    /// The models that it has.
+    pub models: Vec<String>,
     /// Which kinds of work; empty means every kind.
     pub kinds: Vec<String>,
     /// How many tasks at once.
     pub slots: usize,
     /// How long its leases last; the server's default if it says nothing.
     pub lease_ms: Option<u64>,
-    /// How children are run.
-    pub recipe: Recipe,
-    /// Which variables children may see.
-    pub env_pass: Vec<String>,
-    /// How long children may take to end on a signal.
+    /// How long running tasks may take to end on a signal.
     pub grace: Duration,
+}
+
+/// Something under way.
+pub type Running<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+/// Learns the process group that works under a lease.
+pub type Begun<'a> = &'a (dyn Fn(Pid) + Send + Sync);
+
+/// What is done with a task.
+pub trait Executor: Send + Sync {
+    /// Works on one task until its end, or until it is told to stop. `begun` learns of the process
+    /// group, if there is one, so that it can be killed when this process must end at once.
+    fn run<'a>(
+        &'a self,
+        assignment: &'a Assignment,
+        stop: watch::Receiver<Option<Stop>>,
+        begun: Begun<'a>,
+    ) -> Running<'a, Outcome>;
+
+    /// Resolves when new work can be taken.
+    fn ready(&self) -> Running<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    /// Resolves when no new work can be taken.
+    fn unready(&self) -> Running<'_, ()> {
+        Box::pin(std::future::pending())
+    }
 }
 
 /// What the parts of a worker share.
 struct Shared {
     client: Client,
     options: Options,
+    executor: Arc<dyn Executor>,
     sessions: Sessions,
     hold: Hold,
     finished: mpsc::Sender<finish::Item>,
@@ -76,7 +109,11 @@ impl Shared {
 }
 
 /// Works until a signal ends it, or the server refuses it for good.
-pub async fn run(client: Client, options: Options) -> Result<(), Error> {
+pub async fn run(
+    client: Client,
+    options: Options,
+    executor: Arc<dyn Executor>,
+) -> Result<(), Error> {
     // Listen to signals before anything is claimed: one that comes early must not be lost.
     let mut signals = Signals::new();
     // Room for every lease and for those that go back at once, so that a beat never waits here.
@@ -88,6 +125,7 @@ pub async fn run(client: Client, options: Options) -> Result<(), Error> {
         draining: watch::Sender::new(false),
         client,
         options,
+        executor,
     });
     let finisher = tokio::spawn(finish::run(shared.clone(), items));
     let beater = tokio::spawn(heartbeat::run(shared.clone()));
@@ -113,7 +151,7 @@ pub async fn run(client: Client, options: Options) -> Result<(), Error> {
     refused.map_or(Ok(()), Err)
 }
 
-/// Lets running children end, kills those that do not, and gives everything back.
+/// Lets running tasks end, stops those that do not, and gives everything back.
 async fn close(shared: &Arc<Shared>) {
     let held = shared.hold.len();
     if held > 0 {
@@ -154,6 +192,10 @@ async fn claim_until_drained(shared: Arc<Shared>) -> Result<(), Error> {
             }
             continue;
         }
+        tokio::select! {
+            () = shared.executor.ready() => {}
+            () = shared.drained() => return Ok(()),
+        }
         let body = json!({
             "max": free,
             "wait_ms": u64::try_from(CLAIM_WAIT.as_millis()).unwrap_or(0),
@@ -168,6 +210,7 @@ async fn claim_until_drained(shared: Arc<Shared>) -> Result<(), Error> {
             answer = shared.client.call(&call, Patience::ENDLESS) => answer,
             // What the server has given meanwhile comes back by a heartbeat, or by the close.
             () = shared.drained() => return Ok(()),
+            () = shared.executor.unready() => continue,
         };
         match answer {
             Ok(answer) => {
@@ -212,15 +255,8 @@ async fn work(shared: &Arc<Shared>, assignment: Assignment, stop: watch::Receive
     let Assignment { task_id, lease_id, attempt, .. } = &assignment;
     let correlation_id = assignment.task["correlation_id"].as_str().unwrap_or_default();
     tracing::info!(task_id, attempt, correlation_id, "started");
-    let options = &shared.options;
-    let environment = environment::of(
-        &assignment,
-        shared.client.server(),
-        &options.env_pass,
-        std::env::vars_os(),
-    );
     let note = |group| shared.hold.set_group(lease_id, group);
-    let outcome = child::run(&options.recipe, &assignment, environment, stop, note).await;
+    let outcome = shared.executor.run(&assignment, stop, &note).await;
     shared.hold.set_over(lease_id);
     let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     match &outcome {

@@ -12,6 +12,7 @@ pub mod alert;
 pub mod approval;
 pub mod audit;
 pub mod clock;
+pub mod delta;
 pub mod error;
 pub mod group;
 pub mod limit;
@@ -39,6 +40,7 @@ pub fn statements() -> Vec<&'static statement::Statement> {
         agent::STATEMENTS,
         alert::STATEMENTS,
         audit::STATEMENTS,
+        delta::STATEMENTS,
         limit::STATEMENTS,
         migration::STATEMENTS,
         node::STATEMENTS,

@@ -43,6 +43,8 @@ pub enum Wake {
     Ready(String),
     /// Something happened to some task.
     Event,
+    /// The text of some task began, or is wanted, on another node.
+    Stream,
     /// Anything may have happened: the line was cut for a while.
     Everything,
 }

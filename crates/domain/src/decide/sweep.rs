@@ -111,8 +111,13 @@ pub(super) fn exceed_deadline(task: &Snapshot, now: Timestamp) -> Result<Decisio
     end(task, Event::ExceedDeadline, State::Failed, &TaskError::deadline_exceeded(), now)
 }
 
-pub(super) fn time_out_pending(task: &Snapshot, now: Timestamp) -> Result<Decision, Refusal> {
-    let limit = task.profile.rules().pending_ms;
+pub(super) fn time_out_pending(
+    task: &Snapshot,
+    limit_ms: Option<i64>,
+    now: Timestamp,
+) -> Result<Decision, Refusal> {
+    // Whose profile has no limit waits for ever, whatever is asked.
+    let limit = task.profile.rules().pending_ms.map(|ms| limit_ms.unwrap_or(ms));
     let (State::Pending, Some(limit_ms)) = (task.status, limit) else {
         return Err(illegal(task, Event::TimeOutPending));
     };

@@ -2,11 +2,13 @@
 
 use super::{Connection, Context, Failure, LogArguments, argument, flag, start_logging};
 use crate::worker::child::Recipe;
+use crate::worker::command::Commands;
 use crate::worker::outcome::Output;
 use crate::worker::{self, Options};
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Args)]
@@ -77,19 +79,22 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
         kinds: arguments.kind,
         slots: usize::from(arguments.slots),
         lease_ms: arguments.lease.map(argument::ms),
-        recipe: Recipe {
-            command: arguments.command,
-            timeout: arguments.timeout,
-            output: match arguments.output {
-                Format::Json => Output::Json,
-                Format::Text => Output::Text,
-            },
-        },
-        env_pass: arguments.env_pass,
+        pools: Vec::new(),
+        models: Vec::new(),
         grace: arguments.grace,
     };
+    let recipe = Recipe {
+        command: arguments.command,
+        timeout: arguments.timeout,
+        output: match arguments.output {
+            Format::Json => Output::Json,
+            Format::Text => Output::Text,
+        },
+    };
     let client = config.client()?;
-    worker::run(client, options).await?;
+    let server = client.server().to_owned();
+    let commands = Commands { recipe, env_pass: arguments.env_pass, server };
+    worker::run(client, options, Arc::new(commands)).await?;
     Ok(0)
 }
 
@@ -111,7 +116,7 @@ fn find(program: &OsString) -> Result<(), Failure> {
         .hint("give a path, or the name of a program on the PATH; pipes need sh -c '…'"))
 }
 
-fn default_name() -> String {
+pub(super) fn default_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
         .ok()
         .or_else(|| std::env::var("HOSTNAME").ok())

@@ -33,6 +33,8 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// Whole milliseconds, from and to.
     Milliseconds(u64, u64),
+    /// A length of time with its unit, from and to in milliseconds.
+    Duration(u64, u64),
     /// A number, from and to.
     Count(u64, u64),
     /// `true` or `false`.
@@ -76,6 +78,12 @@ pub const SETTINGS: &[Setting] = &[
         "Where the server listens. Beyond loopback only with `keys`.",
     ),
     setting("advertise", Kind::Url, None, "The URL by which other nodes reach this one."),
+    setting(
+        "cluster_key",
+        Kind::Secret,
+        None,
+        "The key by which the nodes of one database know each other; the same on all of them.",
+    ),
     setting(
         "server",
         Kind::Url,
@@ -165,7 +173,34 @@ pub const SETTINGS: &[Setting] = &[
         Some("1"),
         "How many replays of a task need nobody's approval; the next one waits for a person.",
     ),
+    setting(
+        "inference_pending_timeout",
+        Kind::Duration(1_000, 315_360_000_000),
+        Some("1h"),
+        "How long an inference may wait for a provider before it fails, such as 90s, 15m or 1h.",
+    ),
+    setting(
+        "inference_retention",
+        Kind::Duration(1_000, 315_360_000_000),
+        Some("7d"),
+        "How long finished inferences are kept, such as 12h or 7d.",
+    ),
 ];
+
+/// A length of time in milliseconds: a whole number with its unit.
+pub fn duration(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit_ms: u64 = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(unit_ms)
+}
 
 impl Setting {
     /// The variable that sets it.
@@ -230,6 +265,15 @@ impl Setting {
                     "`{given}` is no number of milliseconds from {min} to {max}; write for \
                      instance {}",
                     self.default.unwrap_or("1000")
+                )),
+            },
+            Kind::Duration(min, max) => match duration(value) {
+                Some(ms) if (min..=max).contains(&ms) => Ok(()),
+                Some(_) => Err(format!("`{given}` is not from {min} ms to {max} ms")),
+                None => Err(format!(
+                    "`{given}` is no length of time; write a whole number with its unit (ms, s, m, \
+                     h, d), for instance {}",
+                    self.default.unwrap_or("1h")
                 )),
             },
             Kind::Switch if ["true", "false"].contains(&value) => Ok(()),

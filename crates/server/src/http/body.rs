@@ -10,6 +10,7 @@ use windlass::domain::failure::TaskError;
 use windlass::domain::profile::Profile;
 use windlass::domain::retry::Backoff;
 use windlass::domain::time::Timestamp;
+use windlass::domain::usage::Usage;
 use windlass::domain::wait::WaitingFor;
 use windlass::store::task::{Assignment, Failure, History, Task};
 
@@ -160,6 +161,25 @@ impl From<WaitingFor> for WaitingForBody {
     }
 }
 
+/// How many tokens a model call took, as its result tells.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Usage)]
+pub struct UsageBody {
+    /// Of what was asked.
+    pub prompt_tokens: u64,
+    /// Of what was answered.
+    pub completion_tokens: u64,
+    /// Of both.
+    pub total_tokens: u64,
+}
+
+impl From<Usage> for UsageBody {
+    fn from(usage: Usage) -> UsageBody {
+        let Usage { prompt_tokens, completion_tokens, total_tokens } = usage;
+        UsageBody { prompt_tokens, completion_tokens, total_tokens }
+    }
+}
+
 /// A unit of work.
 #[derive(Debug, Serialize, ToSchema)]
 #[allow(missing_docs)] // docs/http-api.md describes each field once.
@@ -177,6 +197,7 @@ pub struct TaskBody {
     pub waiting_for: Option<WaitingForBody>,
     pub payload: Json,
     pub result: Option<Json>,
+    pub usage: Option<UsageBody>,
     pub error: Option<ErrorBody>,
     pub checkpoint: Option<Json>,
     pub progress: Option<Json>,
@@ -241,6 +262,7 @@ impl From<Task> for TaskBody {
             status: task.status.as_str().into(),
             waiting_for: task.waiting_for.map(Into::into),
             payload: task.payload,
+            usage: task.result.as_ref().and_then(Usage::of).map(Into::into),
             result: task.result,
             error: task.error.map(Into::into),
             checkpoint: task.checkpoint,

@@ -103,15 +103,11 @@ impl Keys {
             let (principal, actor) = (String::new(), "api".to_owned());
             return Ok(Caller { principal, actor, role: Role::Operator });
         }
-        let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let given = given.and_then(|text| text.split_once(' '));
-        let given = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-        let given = digest(given.map_or("", |(_, key)| key.trim()));
+        let given = given(headers);
         let mut found = None;
         for (name, role, key) in &self.keys {
             // All keys are compared, and all bytes of each.
-            let differs = key.iter().zip(&given).fold(0, |all, (a, b)| all | (a ^ b));
-            if differs == 0 {
+            if is_same(key, &given) {
                 found = Some((name, *role));
             }
         }
@@ -121,6 +117,23 @@ impl Keys {
         };
         Ok(Caller { principal: name.clone(), actor: name.clone(), role })
     }
+}
+
+/// Whether a request brings this very key.
+pub(super) fn is_key(headers: &HeaderMap, key: &str) -> bool {
+    is_same(&digest(key), &given(headers))
+}
+
+/// The digest of the key that a request brings.
+fn given(headers: &HeaderMap) -> [u8; 32] {
+    let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let given = given.and_then(|text| text.split_once(' '));
+    let given = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    digest(given.map_or("", |(_, key)| key.trim()))
+}
+
+fn is_same(a: &[u8; 32], b: &[u8; 32]) -> bool {
+    a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }
 
 fn digest(key: &str) -> [u8; 32] {

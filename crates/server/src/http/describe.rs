@@ -6,8 +6,8 @@
 //! what the schema forbids is always refused, and a name beyond ASCII may be too long sooner.
 
 use super::credential::OPERATORS_ONLY;
-use super::pressure;
 use super::session::MAX_WAIT_MS;
+use super::{openai, pressure};
 use serde_json::{Map, Value as Json, json};
 use windlass::domain::approval::{MAX_OCCURRENCE, MAX_REQUIRED};
 use windlass::domain::failure::{MAX_CODE_BYTES, MAX_MESSAGE_BYTES};
@@ -36,7 +36,10 @@ pub fn complete(mut document: Json) -> Json {
     if let Some(paths) = document["paths"].as_object_mut() {
         for (path, item) in paths {
             for (method, operation) in item.as_object_mut().into_iter().flatten() {
-                errors(path, method, operation);
+                match operation["tags"][0] == "openai" {
+                    true => openai::describe(path, operation),
+                    false => errors(path, method, operation),
+                }
                 optional_body(operation, &schemas);
                 if pressure::is_submit(method, path) {
                     backpressure(operation);
@@ -45,6 +48,7 @@ pub fn complete(mut document: Json) -> Json {
         }
     }
     kept_out(&mut document);
+    document["components"]["schemas"]["OpenAiError"] = openai::error_schema();
     bounds(&mut document);
     rename(&mut document);
     document

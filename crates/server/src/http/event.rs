@@ -18,7 +18,7 @@ use windlass::domain::state::{Event as TaskEvent, State as TaskState};
 use windlass::engine::Entry;
 use windlass::store::task::Position;
 
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Which events.
 #[derive(Default, Deserialize, IntoParams)]

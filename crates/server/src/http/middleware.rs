@@ -5,7 +5,7 @@
 //! Absent from the log: queries, headers and bodies. They may hold secrets.
 
 use super::problem::Problem;
-use super::{Api, Caller, approval, origin, pressure};
+use super::{Api, Caller, approval, internal, openai, origin, pressure};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
@@ -36,13 +36,19 @@ impl Correlation {
 }
 
 /// Routes that wait on purpose.
-const PATIENT: [&str; 4] =
-    ["/v1/tasks/{id}/wait", "/v1/sessions/{id}/claim", "/v1/sessions/{id}/stream", "/v1/events"];
+const PATIENT: [&str; 6] = [
+    "/v1/tasks/{id}/wait",
+    "/v1/sessions/{id}/claim",
+    "/v1/sessions/{id}/stream",
+    "/v1/tasks/{id}/watch",
+    "/v1/events",
+    internal::DELTAS,
+];
 
 /// Routes that need no key: they tell nothing but whether the server lives.
-/// Whoever decides by a token brings that instead of a key.
-pub(super) const OPEN: [&str; 5] =
-    ["/healthz", "/readyz", "/openapi.json", "/docs", "/v1/approvals/decide"];
+/// Whoever decides by a token brings that instead of a key, and nodes bring their own.
+pub(super) const OPEN: [&str; 6] =
+    ["/healthz", "/readyz", "/openapi.json", "/docs", "/v1/approvals/decide", internal::DELTAS];
 
 /// Puts the layers around the routes.
 pub fn around(routes: Router<Api>, api: &Api) -> Router<Api> {
@@ -76,7 +82,10 @@ async fn observe(State(api): State<Api>, mut request: Request, next: Next) -> Re
             answered
         }
     };
-    let code = Problem::name_request(&mut response, &id);
+    let code = match openai::serves(&route) {
+        true => openai::reshape(&mut response),
+        false => Problem::name_request(&mut response, &id),
+    };
     let status = response.status();
     let elapsed = started.elapsed();
     api.metrics.request(known_method(&method), &route, status.as_u16(), elapsed);
@@ -107,7 +116,7 @@ async fn observe(State(api): State<Api>, mut request: Request, next: Next) -> Re
 async fn run(api: &Api, route: &str, request: Request, next: Next) -> Response {
     let is_read = [Method::GET, Method::HEAD].contains(request.method());
     let answered = caught(next.run(request));
-    if PATIENT.contains(&route) {
+    if PATIENT.contains(&route) || openai::PATIENT.contains(&route) {
         return answered.await;
     }
     let answered = tokio::time::timeout(api.timeout, answered).await;

@@ -11,12 +11,15 @@ mod approval;
 mod body;
 mod credential;
 mod cursor;
+mod delta;
 mod describe;
 mod event;
 mod health;
+mod internal;
 mod limit;
 mod metrics;
 mod middleware;
+mod openai;
 mod openapi;
 mod origin;
 mod pause;
@@ -35,6 +38,7 @@ mod why;
 pub use accept::serve;
 use credential::Caller;
 pub use credential::{Keys, split as split_key};
+pub use internal::Nodes;
 
 use axum::Router;
 use axum::http::{Method, StatusCode};
@@ -52,10 +56,14 @@ pub struct Api {
     engine: Engine,
     keys: Arc<Keys>,
     metrics: Arc<Metrics>,
+    /// The pools and models that were last seen.
+    models: Arc<openai::Catalog>,
     /// How long a request may take that does not wait on purpose.
     timeout: Duration,
     /// How many replays of a task need nobody's approval.
     replay_threshold: i64,
+    /// What other nodes bring.
+    cluster_key: Option<Arc<str>>,
 }
 
 impl Api {
@@ -65,9 +73,16 @@ impl Api {
             engine,
             keys: Arc::new(keys),
             metrics: Arc::new(Metrics::new()),
+            models: Arc::default(),
             timeout: Duration::from_secs(60),
             replay_threshold: DEFAULT_APPROVAL_THRESHOLD,
+            cluster_key: None,
         }
+    }
+
+    /// The same, with answers for nodes that bring this key.
+    pub fn with_cluster_key(self, key: Option<&str>) -> Api {
+        Api { cluster_key: key.map(Arc::from), ..self }
     }
 
     /// The same, with so many replays of a task that need nobody's approval.
@@ -81,6 +96,8 @@ pub fn router(api: Api) -> Router {
     let (routes, document) = openapi::routes().split_for_parts();
     let routes = routes
         .merge(openapi::pages(&document))
+        .merge(internal::routes())
+        .merge(openai::slashed())
         .fallback(|| async {
             let detail = "there is nothing at this address; /docs lists what there is";
             Problem::new(StatusCode::NOT_FOUND, "not_found", detail)

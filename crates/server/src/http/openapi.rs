@@ -4,8 +4,8 @@
 
 use super::problem::{Drained, Problem, ReachedLimit, TITLES};
 use super::{
-    Api, action, agent, alert, approval, describe, event, health, limit, pause, poison, pressure,
-    replay, session, step, submit, task, wait, why,
+    Api, action, agent, alert, approval, delta, describe, event, health, limit, openai, pause,
+    poison, pressure, replay, session, step, submit, task, wait, why,
 };
 use axum::Router;
 use axum::http::header;
@@ -36,6 +36,8 @@ use utoipa_axum::routes;
         (name = "flow", description = "How much may run and wait at once, and what is stopped"),
         (name = "agents", description = "How the tasks of an agent are retried"),
         (name = "events", description = "Everything that happens"),
+        (name = "openai", description = "Inference as OpenAI's clients ask for it; errors have \
+            OpenAI's shape"),
         (name = "service", description = "The server itself")
     )
 )]
@@ -58,6 +60,8 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(action::complete))
         .routes(routes!(action::fail))
         .routes(routes!(action::release))
+        .routes(routes!(delta::post))
+        .routes(routes!(delta::watch))
         .routes(routes!(approval::ask))
         .routes(routes!(approval::list))
         .routes(routes!(approval::show))
@@ -108,6 +112,7 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(health::nodes))
         .routes(routes!(health::status))
         .routes(routes!(pressure::show))
+        .merge(openai::routes())
 }
 
 /// The document and its page.

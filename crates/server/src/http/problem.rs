@@ -153,6 +153,7 @@ pub const TITLES: &[(&str, &str)] = &[
     ("invalid_id", "The id is not a UUID"),
     ("invalid_cursor", "The cursor is not one of this list"),
     ("not_found", "There is no such thing"),
+    ("model_not_found", "There is no such pool or model"),
     ("lease_lost", "The lease no longer holds the task"),
     ("in_doubt", "Nobody knows whether the step has run"),
     ("step_failed", "A person decided that the step has failed"),
@@ -171,6 +172,8 @@ pub const TITLES: &[(&str, &str)] = &[
     ("session_closed", "The session is closed"),
     ("shutting_down", "The node is shutting down"),
     ("payload_too_large", "The body is too large"),
+    ("delta_gap", "Deltas are missing"),
+    ("too_large", "The deltas of an attempt are too large"),
     ("unsupported_media_type", "The body must be JSON"),
     ("forbidden", "The key has no right to this"),
     ("self_approval", "Who asks for an approval does not give it"),
@@ -220,6 +223,7 @@ impl From<Refusal> for Problem {
             Refusal::Approval(refused) => approval_status(refused),
             Refusal::QueueFull(_) => StatusCode::TOO_MANY_REQUESTS,
             Refusal::Draining(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::TextTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::Invalid(_) | Refusal::IdempotencyKeyReused { .. } => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
@@ -232,6 +236,7 @@ impl From<Refusal> for Problem {
             | Refusal::StepState { .. }
             | Refusal::StepEnded { .. }
             | Refusal::StepFailed { .. }
+            | Refusal::DeltaGap { .. }
             | Refusal::TaskFinished { .. }
             | Refusal::Replay(_) => StatusCode::CONFLICT,
         };

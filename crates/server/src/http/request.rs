@@ -44,6 +44,23 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     }
 }
 
+/// A JSON object whose fields are somebody else's to judge.
+pub struct Free(pub serde_json::Map<String, serde_json::Value>);
+
+impl<S: Send + Sync> FromRequest<S> for Free {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self> {
+        let media = media(request.headers());
+        let bytes = read(request).await?;
+        media?;
+        match json::parse(&bytes)? {
+            serde_json::Value::Object(fields) => Ok(Free(fields)),
+            _ => Err(Problem::field("", "wrong_type", "the body must be an object")),
+        }
+    }
+}
+
 /// Whether the headers announce plain JSON.
 fn media(headers: &HeaderMap) -> Result<()> {
     let unsupported = |detail: &str| {

@@ -152,7 +152,7 @@ pub async fn submit(
 
 /// Where a limit is reached, the caller is told to come back when those who wait now have begun, as
 /// far as anybody can tell, but not to stay away for long.
-fn refused(api: &Api, rejection: Rejection) -> Problem {
+pub(super) fn refused(api: &Api, rejection: Rejection) -> Problem {
     let problem = Problem::from(rejection);
     if !matches!(problem.kept_out.as_deref(), Some(KeptOut::Limit(_))) {
         return problem;
@@ -185,7 +185,7 @@ pub(super) fn no_outcome() -> windlass::store::error::Error {
 }
 
 /// The header is the same as the field; both must agree.
-fn take_key(request: &mut SubmitRequest, headers: &HeaderMap) -> Result<()> {
+pub(super) fn take_key(request: &mut SubmitRequest, headers: &HeaderMap) -> Result<()> {
     let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(()) };
     let pointer = "/idempotency_key";
     let key = value
@@ -203,7 +203,11 @@ fn take_key(request: &mut SubmitRequest, headers: &HeaderMap) -> Result<()> {
     }
 }
 
-fn new_task(api: &Api, request: &SubmitRequest, caller: &Caller) -> Result<NewTask, Refusal> {
+pub(super) fn new_task(
+    api: &Api,
+    request: &SubmitRequest,
+    caller: &Caller,
+) -> Result<NewTask, Refusal> {
     let id = request.id.unwrap_or_else(|| TaskId(Uuid::now_v7()));
     api.engine.new_task(request, id, &caller.principal, &caller.actor)
 }

@@ -56,7 +56,8 @@ impl Sessions {
             return Ok(session);
         }
         let session = register(shared).await?;
-        tracing::info!(session = session.id, queues = ?shared.options.queues, "registered");
+        let (queues, pools) = (&shared.options.queues, &shared.options.pools);
+        tracing::info!(session = session.id, ?queues, ?pools, "registered");
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(session.clone());
         self.has_registered.store(true, Ordering::Relaxed);
         Ok(session)
@@ -77,8 +78,9 @@ async fn register(shared: &Shared) -> Result<Session, Error> {
         "queues": options.queues,
         "slots": options.slots,
     });
-    if !options.kinds.is_empty() {
-        body["kinds"] = json!(options.kinds);
+    let lists = [("kinds", &options.kinds), ("pools", &options.pools), ("models", &options.models)];
+    for (name, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
+        body[name] = json!(list);
     }
     if let Some(lease_ms) = options.lease_ms {
         body["lease_ms"] = json!(lease_ms);

@@ -3,6 +3,7 @@
 mod fake;
 mod http;
 mod migrate;
+mod openai;
 mod readme;
 mod service;
 mod task;

@@ -9,6 +9,7 @@ SET from_status = s.status, xid = greatest(s.xid, (SELECT windlass_xid())),
     claimed_by = i.claimed_by, claimed_at = i.claimed_at,
     last_heartbeat_at = i.last_heartbeat_at, approval_id = i.approval_id, result = i.result,
     error = i.error, started_at = i.started_at, entered_at = i.entered_at,
+    stream_started_at = CASE WHEN i.status IN ({claimable}) THEN NULL ELSE s.stream_started_at END,
     updated_at = greatest(i.updated_at, s.updated_at)
 FROM unnest(
     $1::uuid[], $2::task_status[], $3::task_event[], $4::uuid[], $5::text[], $6::text[],

@@ -6,5 +6,6 @@ SET from_status = status,
     retry_count = $14, release_count = $15, lease_id = $16, lease_expires_at = $17,
     claim_id = $18, claimed_by = $19, claimed_at = $20, last_heartbeat_at = $21,
     approval_id = $22, result = $23, error = $24, started_at = $25, entered_at = $26,
+    stream_started_at = CASE WHEN $2 IN ({claimable}) THEN NULL ELSE stream_started_at END,
     updated_at = max($27, updated_at)
 WHERE id = $1

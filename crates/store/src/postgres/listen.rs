@@ -27,6 +27,8 @@ use tokio_postgres::types::Type;
 const READY: &str = "windlass_ready";
 /// Something happened to some task.
 const EVENT: &str = "windlass_event";
+/// Text of some task comes, or is wanted.
+const STREAM: &str = "windlass_stream";
 /// The word to oneself.
 const PROBE: &str = "windlass_probe";
 /// How long the word to oneself may take.
@@ -47,6 +49,7 @@ pub(super) struct Wakes {
 struct Pending {
     queues: HashSet<String>,
     event: bool,
+    stream: bool,
 }
 
 impl Wakes {
@@ -58,6 +61,7 @@ impl Wakes {
         match wake {
             Wake::Ready(queue) => drop(pending.queues.insert(queue)),
             Wake::Event | Wake::Everything => pending.event = true,
+            Wake::Stream => pending.stream = true,
         }
         drop(pending);
         self.more.notify_one();
@@ -130,7 +134,7 @@ async fn listen(shared: &Shared, hear: &Hear) -> Result<Ended> {
             }
         }
     });
-    let begin = format!("LISTEN {READY}; LISTEN {EVENT}; LISTEN {PROBE}");
+    let begin = format!("LISTEN {READY}; LISTEN {EVENT}; LISTEN {STREAM}; LISTEN {PROBE}");
     client.batch_execute(&begin).await.map_err(lost)?;
     let me = client.query_typed("SELECT pg_backend_pid()", &[]).await.map_err(lost)?;
     let me: i32 = me.first().map_or(0, |row| row.get(0));
@@ -158,6 +162,7 @@ async fn listen(shared: &Shared, hear: &Hear) -> Result<Ended> {
                     READY if told.payload().is_empty() => hear(Wake::Everything),
                     READY => hear(Wake::Ready(told.payload().to_owned())),
                     EVENT => hear(Wake::Event),
+                    STREAM => hear(Wake::Stream),
                     _ => {}
                 }
             }
@@ -182,12 +187,15 @@ async fn tell(
         queues = vec![String::new()];
     }
     let sql = "SELECT pg_notify($1, t) FROM unnest($2) AS t
-               UNION ALL SELECT pg_notify($3, '') WHERE $4 OR cardinality($2) > 0";
-    let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 4] = [
+               UNION ALL SELECT pg_notify($3, '') WHERE $4 OR cardinality($2) > 0
+               UNION ALL SELECT pg_notify($5, '') WHERE $6";
+    let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 6] = [
         (&READY, Type::TEXT),
         (&queues, Type::TEXT_ARRAY),
         (&EVENT, Type::TEXT),
         (&told.event, Type::BOOL),
+        (&STREAM, Type::TEXT),
+        (&told.stream, Type::BOOL),
     ];
     client.query_typed(sql, &params).await.map(drop)
 }

@@ -25,6 +25,7 @@ mod row;
 mod show;
 mod slot;
 mod step;
+mod stream;
 mod submit;
 mod sweep;
 mod take;
@@ -48,6 +49,7 @@ pub use resolve::Resolution;
 pub use row::{Failure, History, Task};
 pub use show::Position;
 pub use step::{BeginStep, Begun, Holder, RecordStep, Recorded, StepEnd};
+pub use stream::{BeginStream, StreamBegun};
 pub use submit::Submitted;
 pub use sweep::SweepReport;
 pub use why::Why;
@@ -71,6 +73,7 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
         room::STATEMENTS,
         hand_over::STATEMENTS,
         hold::STATEMENTS,
+        stream::STATEMENTS,
         finish::STATEMENTS,
         cold::STATEMENTS,
         sweep::STATEMENTS,
@@ -95,6 +98,7 @@ pub struct Tasks {
     claims: Arc<Group<Claim, Vec<Assignment>>>,
     starts: Arc<Group<Start, State>>,
     beats: Arc<Group<Beat, Beaten>>,
+    streams: Arc<Group<BeginStream, StreamBegun>>,
     completes: Arc<Group<finish::Complete, State>>,
     asks: Arc<Group<Ask, State>>,
     records: Arc<Group<RecordStep, Recorded>>,
@@ -115,6 +119,7 @@ impl Tasks {
             claims: Arc::new(claim::group(store.clone(), Arc::clone(&lanes), bounds)),
             starts: Arc::new(hold::start_group(store.clone(), bounds)),
             beats: Arc::new(hold::beat_group(store.clone(), bounds)),
+            streams: Arc::new(stream::stream_group(store.clone(), bounds)),
             completes: Arc::new(finish::complete_group(store.clone(), Arc::clone(&lanes), bounds)),
             asks: Arc::new(cold::group(store.clone(), Arc::clone(&lanes), bounds)),
             records: Arc::new(step::record_group(store.clone(), bounds)),

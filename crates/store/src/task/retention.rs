@@ -52,9 +52,11 @@ pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[
 ];
 
 impl Tasks {
-    /// Removes finished tasks whose retention is over, at most `limit`; returns how many.
-    pub async fn remove_expired(&self, limit: usize) -> Result<usize> {
-        let keep_ms = PROFILES.iter().find_map(|rules| rules.retention_ms).unwrap_or(i64::MAX);
+    /// Removes finished tasks whose retention is over, at most `limit`; returns how many. They are
+    /// kept for `keep_ms`, or as long as their profile says.
+    pub async fn remove_expired(&self, keep_ms: Option<i64>, limit: usize) -> Result<usize> {
+        let standard = PROFILES.iter().find_map(|rules| rules.retention_ms).unwrap_or(i64::MAX);
+        let keep_ms = keep_ms.unwrap_or(standard);
         self.store.write("remove_expired", move |tx| remove(tx, keep_ms, limit)).await
     }
 }

@@ -53,10 +53,16 @@ impl Tasks {
         self.sweep("expire_deadlines", &PASSED_DEADLINES, command, limit, 0).await
     }
 
-    /// Ends inference that no provider took in time.
-    pub async fn time_out_pending(&self, limit: usize) -> Result<SweepReport> {
-        let age_ms = PROFILES.iter().find_map(|rules| rules.pending_ms).unwrap_or(i64::MAX);
-        self.sweep("time_out_pending", &STALE_PENDING, Command::TimeOutPending, limit, age_ms).await
+    /// Ends inference that no provider took within `limit_ms`, or else the profile's limit.
+    pub async fn time_out_pending(
+        &self,
+        limit_ms: Option<i64>,
+        limit: usize,
+    ) -> Result<SweepReport> {
+        let standard = PROFILES.iter().find_map(|rules| rules.pending_ms).unwrap_or(i64::MAX);
+        let age_ms = limit_ms.unwrap_or(standard);
+        let command = Command::TimeOutPending { limit_ms };
+        self.sweep("time_out_pending", &STALE_PENDING, command, limit, age_ms).await
     }
 
     /// Ends tasks whose question nobody answered in time.

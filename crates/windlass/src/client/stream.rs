@@ -70,7 +70,7 @@ impl Stream {
     /// The next event. Opens the stream, also again, as long as patience lasts.
     pub async fn next(&mut self) -> Result<Event, Error> {
         loop {
-            if let Some(event) = self.parser.events.pop_front() {
+            if let Some(event) = self.parser.next_event() {
                 self.failed = 0;
                 if let Some(id) = &event.id {
                     self.last_id = Some(id.clone());
@@ -119,7 +119,7 @@ impl Stream {
 
 /// Takes the lines of a stream apart.
 #[derive(Default)]
-struct Parser {
+pub struct Parser {
     line: Vec<u8>,
     /// The last byte was a carriage return: a line feed now belongs to it.
     after_return: bool,
@@ -131,8 +131,13 @@ struct Parser {
 }
 
 impl Parser {
+    /// The next event that is complete.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
     /// Takes more bytes; false when an event grows beyond its bound.
-    fn feed(&mut self, bytes: &[u8]) -> bool {
+    pub fn feed(&mut self, bytes: &[u8]) -> bool {
         for &byte in bytes {
             match byte {
                 b'\n' if self.after_return => self.after_return = false,

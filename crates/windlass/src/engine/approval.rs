@@ -153,7 +153,7 @@ impl Engine {
             self.came_back();
         }
         if decided.moved.is_some_and(|state| state.is_terminal()) {
-            self.inner.waiters.wake(decided.approval.task_id);
+            self.inner.ended(decided.approval.task_id);
         }
         self.tell_event();
         Ok(decided)

@@ -21,6 +21,10 @@ pub(super) const BATCH: usize = 500;
 /// How long closed sessions are remembered.
 const SESSION_MEMORY_MS: i64 = 7 * 24 * 60 * 60 * 1_000;
 
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX / 2)
+}
+
 /// What a sweep did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -128,6 +132,8 @@ pub(super) fn standard() -> Vec<Arc<dyn Duty>> {
         duty("alert_memory", 600 * SECOND, |e| Box::pin(async { e.forget_alerts().await })),
         duty("approvals", 10 * SECOND, |e| Box::pin(async { e.expire_approvals().await })),
         duty("tally", 60 * SECOND, |e| Box::pin(async { e.fold_tally().await })),
+        duty("retention", 600 * SECOND, |e| Box::pin(async { e.remove_expired().await })),
+        duty("delta_memory", 60 * SECOND, |e| Box::pin(async { e.forget_deltas().await })),
         duty("session_memory", 600 * SECOND, |e| Box::pin(async { e.forget_sessions().await })),
     ]
 }
@@ -148,7 +154,27 @@ impl Engine {
     /// Ends inference that nobody took in time.
     pub async fn time_out_pending(&self) -> Result<Report> {
         let tasks = self.tasks();
-        self.sweep_all(|| tasks.time_out_pending(BATCH)).await
+        let limit_ms = self.inner.options.inference_pending_timeout.map(millis);
+        self.sweep_all(|| tasks.time_out_pending(limit_ms, BATCH)).await
+    }
+
+    /// Removes finished inference whose retention is over, and what deltas left behind.
+    pub async fn remove_expired(&self) -> Result<Report> {
+        let keep_ms = self.inner.options.inference_retention.map(millis);
+        let mut report = Report::default();
+        loop {
+            let removed = self.inner.tasks.remove_expired(keep_ms, BATCH).await?;
+            report.scanned += removed;
+            report.changed += removed;
+            if removed < BATCH {
+                return Ok(report);
+            }
+        }
+    }
+
+    async fn forget_deltas(&self) -> Result<Report> {
+        let changed = self.inner.sources.forget(BATCH).await?;
+        Ok(Report { scanned: changed, changed })
     }
 
     /// Ends tasks, and requests, whose question nobody answered in time.
@@ -207,7 +233,7 @@ impl Engine {
         // A stream that has lost its task is told by the log, which knows under which lease.
         for (task, state) in &swept.changed {
             if state.is_terminal() {
-                self.inner.waiters.wake(*task);
+                self.inner.ended(*task);
             }
         }
         if swept.changed.iter().any(|(_, state)| state.is_claimable()) {

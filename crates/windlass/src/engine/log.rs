@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, broadcast};
 use windlass_domain::decide::is_not_told;
+use windlass_domain::id::TaskId;
 use windlass_domain::state::Event;
 use windlass_store::task::{History, Position};
 
@@ -226,6 +227,7 @@ impl Tail {
                     self.at = Some(head);
                     let _ = inner.log.entries.send(Told::Begins);
                     inner.waiters.wake_all();
+                    inner.deltas.look_all();
                     // What ended before the tail began is not told by it.
                     let awaited = inner.awaited.all();
                     if !awaited.is_empty() {
@@ -268,9 +270,16 @@ impl Tail {
 }
 
 impl Inner {
+    /// A task has ended: whoever waits for it or watches it is told.
+    pub(super) fn ended(&self, task: TaskId) {
+        self.waiters.wake(task);
+        self.deltas.end(task, None);
+    }
+
     fn is_followed(&self) -> bool {
         self.log.followers.load(Ordering::SeqCst) > 0
             || !self.waiters.is_empty()
+            || !self.deltas.is_empty()
             || !self.held.is_empty()
             || !self.awaited.is_empty()
     }
@@ -280,7 +289,7 @@ impl Inner {
         let history = &entry.history;
         let held = history.to_status.is_held();
         if history.to_status.is_terminal() {
-            self.waiters.wake(history.task_id);
+            self.ended(history.task_id);
         }
         if !held && history.from_status.is_some_and(|from| from.is_held()) {
             let gone = match history.event {
@@ -290,6 +299,7 @@ impl Inner {
                 _ => Gone::Finished,
             };
             self.held.remove(history.task_id, history.lease_id, gone);
+            self.deltas.end(history.task_id, history.lease_id);
         }
     }
 }

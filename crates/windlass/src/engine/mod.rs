@@ -6,6 +6,7 @@
 
 mod agent;
 mod approval;
+mod delta;
 mod dispatch;
 mod durable;
 mod duty;
@@ -13,6 +14,7 @@ mod error;
 mod held;
 mod limit;
 mod log;
+mod mirror;
 mod notify;
 mod pressure;
 mod session;
@@ -21,17 +23,21 @@ mod stream;
 mod submit;
 mod timer;
 mod wait;
+mod watching;
 
 pub use approval::{ApprovalRequest, By, DecisionRequest};
 pub use duty::{Duty, DutyStats, Report, Sweep};
 pub use error::{Error, Result};
 pub use log::{Entry, Follower, Lost};
+pub use mirror::{Peers, Piece, Pieces};
 pub use notify::{Deliver, Delivery, NoticeStats, Parcel};
 pub use session::{Beat, BeatAnswer, ClaimRequest, Leased, SessionRequest};
 pub use shutdown::Phase;
 pub use stream::{Assignments, StreamEvent};
 pub use wait::Waited;
+pub use watching::{Watched, Watching};
 
+use delta::Deltas;
 use dispatch::Dispatcher;
 use held::Held;
 use log::Log;
@@ -45,6 +51,7 @@ use windlass_store::agent::Agents;
 use windlass_store::alert::Alerts;
 use windlass_store::approval::{Approvals, carry_out_replay};
 use windlass_store::audit::Audit;
+use windlass_store::delta::Sources;
 use windlass_store::error::Error as StoreError;
 use windlass_store::group::{Bounds, Group};
 use windlass_store::migration;
@@ -74,6 +81,10 @@ pub struct Options {
     pub alert_retention: Option<Duration>,
     /// Who gets a token with the notice of each new approval.
     pub approvers: Vec<String>,
+    /// How long inference may wait for a provider before it fails; an hour unless it is said.
+    pub inference_pending_timeout: Option<Duration>,
+    /// How long finished inference is kept; seven days unless it is said.
+    pub inference_retention: Option<Duration>,
 }
 
 impl Default for Options {
@@ -86,6 +97,8 @@ impl Default for Options {
             log_entries: 4_096,
             alert_retention: None,
             approvers: Vec::new(),
+            inference_pending_timeout: None,
+            inference_retention: None,
         }
     }
 }
@@ -116,6 +129,9 @@ struct Inner {
     dispatcher: Arc<Dispatcher>,
     steps: Steps,
     waiters: Waiters,
+    deltas: Deltas,
+    sources: Sources,
+    mirrors: mirror::Mirrors,
     timers: Arc<timer::Timers>,
     pressure: pressure::Pressure,
     awaited: timer::Awaited,
@@ -156,6 +172,9 @@ impl Engine {
             troubles: Troubles::new(store.clone()),
             steps: Steps::new(store.clone()),
             waiters: Waiters::default(),
+            deltas: Deltas::default(),
+            sources: Sources::new(store.clone()),
+            mirrors: mirror::Mirrors::default(),
             timers: Arc::default(),
             pressure: pressure::Pressure::default(),
             awaited: timer::Awaited::default(),
@@ -184,6 +203,7 @@ impl Engine {
         })?;
         engine.inner.learn_awaited().await;
         engine.spawn_log();
+        engine.spawn_mirrors();
         engine.spawn_timers();
         engine.spawn_limits();
         engine.spawn_pressure();
@@ -276,6 +296,7 @@ impl Engine {
         self.spawn_every("poll", self.inner.options.poll, |inner| async move {
             inner.dispatcher.wake_everything();
             inner.log.look();
+            Engine { inner }.check_texts().await;
         });
     }
 
@@ -342,7 +363,9 @@ impl Inner {
                 self.log.look();
             }
             Wake::Event => self.log.look(),
+            Wake::Stream => self.mirrors.look(),
             Wake::Everything => {
+                self.mirrors.look();
                 self.dispatcher.wake_everything();
                 self.log.look();
             }

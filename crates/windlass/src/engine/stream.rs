@@ -71,8 +71,7 @@ impl Drop for Bound {
                 return;
             }
             match engine.inner.tasks.lose_session(&session.to_string()).await {
-                Ok(report) if !report.changed.is_empty() => engine.came_back(),
-                Ok(_) => {}
+                Ok(report) => engine.noticed(&report),
                 // The session's expiry and the lease see to it.
                 Err(error) => tracing::warn!(%session, %error, "inference was not given back"),
             }

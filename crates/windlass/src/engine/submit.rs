@@ -51,8 +51,9 @@ impl Engine {
             let Ok(state) = outcome else { continue };
             self.inner.held.remove(id, Some(lease.digest()), Gone::Finished);
             back |= state.is_claimable();
+            self.inner.deltas.end(id, Some(lease.digest()));
             if state.is_terminal() {
-                self.inner.waiters.wake(id);
+                self.inner.ended(id);
             }
         }
         if back {
@@ -67,7 +68,7 @@ impl Engine {
     pub async fn cancel(&self, id: TaskId, actor: &str, reason: Option<String>) -> Result<State> {
         let state = self.inner.tasks.cancel(id, actor, reason).await?;
         self.inner.held.remove(id, None, Gone::Cancelled);
-        self.inner.waiters.wake(id);
+        self.inner.ended(id);
         self.tell_event();
         Ok(state)
     }

@@ -142,7 +142,7 @@ impl Engine {
         }
     }
 
-    async fn look_at(&self, id: TaskId) -> Result<Waited> {
+    pub(super) async fn look_at(&self, id: TaskId) -> Result<Waited> {
         let task = self.inner.tasks.show(id).await?.ok_or(Refusal::UnknownTask)?;
         Ok(Waited { done: task.status.is_terminal(), task })
     }

@@ -8,12 +8,14 @@ mod bouncer;
 #[allow(dead_code)] // The store's tests use the rest.
 #[path = "../../../store/tests/it/cluster.rs"]
 mod cluster;
+mod delta;
 mod dispatch;
 mod duty;
 mod limit;
 mod log;
 mod nodes;
 mod notice;
+mod pool;
 mod pooler;
 mod pressure;
 mod sdk;

@@ -22,6 +22,13 @@ const ROUTES: &[&str] = &[
     "post /v1/approvals/{id}/tokens",
     "get /v1/audit",
     "get /v1/backpressure",
+    "post /v1/chat/completions",
+    "post /v1/embeddings",
+    "get /v1/models",
+    "get /v1/models/{model}",
+    "post /v1/responses",
+    "get /v1/responses/{id}",
+    "post /v1/responses/{id}/cancel",
     "get /v1/events",
     "get /v1/nodes",
     "get /v1/notices",
@@ -54,6 +61,7 @@ const ROUTES: &[&str] = &[
     "post /v1/tasks/{id}/approvals",
     "post /v1/tasks/{id}/cancel",
     "post /v1/tasks/{id}/checkpoint",
+    "post /v1/tasks/{id}/deltas",
     "post /v1/tasks/{id}/complete",
     "post /v1/tasks/{id}/fail",
     "get /v1/tasks/{id}/failures",
@@ -67,6 +75,7 @@ const ROUTES: &[&str] = &[
     "post /v1/tasks/{id}/steps",
     "post /v1/tasks/{id}/steps/record",
     "get /v1/tasks/{id}/wait",
+    "get /v1/tasks/{id}/watch",
     "get /v1/tasks/{id}/why",
     "get /v1/version",
     "get /v1/limits",
@@ -115,8 +124,13 @@ async fn the_document_is_openapi_3_1_and_lists_every_route() {
         let responses = operation["responses"].as_object().unwrap();
         assert!(responses.keys().any(|status| status.starts_with('2')), "{name}");
         for (status, response) in responses.iter().filter(|(status, _)| !status.starts_with('2')) {
-            let content = &response["content"]["application/problem+json"]["schema"]["$ref"];
-            assert_eq!(content, "#/components/schemas/Problem", "{name} {status}");
+            let (kind, schema) = match operation["tags"][0] == "openai" {
+                true => ("application/json", "OpenAiError"),
+                false => ("application/problem+json", "Problem"),
+            };
+            let content = &response["content"][kind]["schema"]["$ref"];
+            let expected = format!("#/components/schemas/{schema}");
+            assert_eq!(content, &json!(expected), "{name} {status}");
         }
     }
     references_lead_somewhere(&document, &document);

@@ -188,7 +188,7 @@ async fn with_a_hole(place: &Place) -> [String; 2] {
         tokio::task::yield_now().await;
     }
     ms.fetch_add(WEEK, Ordering::SeqCst);
-    assert_eq!(tasks.remove_expired(10).await.unwrap(), 1);
+    assert_eq!(tasks.remove_expired(None, 10).await.unwrap(), 1);
     store.close();
     [0, 1].map(|at: usize| format!("{}-{}", log[at].0.transaction, log[at].0.seq))
 }

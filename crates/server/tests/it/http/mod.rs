@@ -13,6 +13,8 @@ mod batch;
 #[allow(dead_code)] // The store's tests use the rest.
 #[path = "../../../../store/tests/it/cluster.rs"]
 mod cluster;
+mod delta;
+mod delta_node;
 mod document;
 mod event;
 mod limit;
@@ -23,7 +25,7 @@ mod poison;
 mod pressure;
 mod remote;
 mod replay;
-mod server;
+pub mod server;
 mod service;
 mod session;
 mod sse;
@@ -56,4 +58,4 @@ macro_rules! facts {
         }
     };
 }
-use facts;
+pub(crate) use facts;

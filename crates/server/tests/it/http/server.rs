@@ -93,8 +93,13 @@ impl Server {
 
     /// Starts a server on a free port, with these settings in its environment.
     pub async fn start(place: Place, settings: &[(&str, &str)]) -> Server {
+        Server::start_on(place, "127.0.0.1:0", settings).await
+    }
+
+    /// Starts a server on an address.
+    pub async fn start_on(place: Place, listen: &str, settings: &[(&str, &str)]) -> Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-        command.args(["serve", "--listen", "127.0.0.1:0", "--database", &place.url()]);
+        command.args(["serve", "--listen", listen, "--database", &place.url()]);
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WINDLASS_")) {
             command.env_remove(name);
         }

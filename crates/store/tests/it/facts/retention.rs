@@ -32,10 +32,10 @@ async fn a_finished_inference_is_removed_with_all_its_traces_after_seven_days(di
     let alive = world.submit(inference()).await;
     let late = world.running(job()).await;
     world.pass_ms(7 * DAY_MS - 1);
-    assert_eq!(world.tasks.remove_expired(100).await.unwrap(), 0);
+    assert_eq!(world.tasks.remove_expired(None, 100).await.unwrap(), 0);
     world.pass_ms(1);
     world.finish(&late, complete()).await.unwrap();
-    assert_eq!(world.tasks.remove_expired(100).await.unwrap(), 1);
+    assert_eq!(world.tasks.remove_expired(None, 100).await.unwrap(), 1);
     assert_eq!(world.tasks.show(held.task.id).await.unwrap(), None);
     assert_eq!(world.status(alive).await, State::Pending);
     for table in [
@@ -73,5 +73,5 @@ async fn jobs_and_delegations_are_kept_for_ever(dialect: Dialect) {
         world.finish(&held, complete()).await.unwrap();
     }
     world.pass_ms(3_650 * DAY_MS);
-    assert_eq!(world.tasks.remove_expired(100).await.unwrap(), 0);
+    assert_eq!(world.tasks.remove_expired(None, 100).await.unwrap(), 0);
 }

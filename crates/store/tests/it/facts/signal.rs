@@ -118,7 +118,7 @@ async fn signals_are_removed_with_their_task(dialect: Dialect) {
     // The task of the newest transition stays.
     world.submit(job()).await;
     world.pass_ms(SIGNAL_RETENTION_MS);
-    assert_eq!(world.tasks.remove_expired(100).await.unwrap(), 1);
+    assert_eq!(world.tasks.remove_expired(None, 100).await.unwrap(), 1);
     for id in signals {
         assert!(!is_kept(&world, id).await);
     }

@@ -233,7 +233,7 @@ async fn a_job_has_no_deadline_by_default(dialect: Dialect) {
 }
 
 async fn time_out(world: &World) -> SweepReport {
-    world.tasks.time_out_pending(1_000).await.unwrap()
+    world.tasks.time_out_pending(None, 1_000).await.unwrap()
 }
 
 async fn an_inference_is_pending_for_an_hour_at_most(dialect: Dialect) {

@@ -380,9 +380,9 @@ async fn a_task_goes_with_its_trouble_but_not_before_somebody_closed_it(dialect:
     world.pass_ms(8 * DAY_MS);
     let late = world.running(job()).await;
     world.finish(&late, complete()).await.unwrap();
-    assert_eq!(world.tasks.remove_expired(10).await.unwrap(), 0);
+    assert_eq!(world.tasks.remove_expired(None, 10).await.unwrap(), 0);
     act(&world, id, Event::Abandon, "ann").await;
-    assert_eq!(world.tasks.remove_expired(10).await.unwrap(), 1);
+    assert_eq!(world.tasks.remove_expired(None, 10).await.unwrap(), 1);
     assert_eq!(troubles(&world).show(id).await.unwrap(), None);
     assert_eq!(world.by_hand("SELECT count(*) FROM trouble_note").unwrap(), "0");
     // An alert outlives its task; it goes some time after somebody has seen it.

@@ -160,7 +160,7 @@ impl Engine {
         let swept = match sweep {
             Sweep::Leases => tasks.expire_leases(10_000).await,
             Sweep::Deadlines => tasks.expire_deadlines(10_000).await,
-            Sweep::Pending => tasks.time_out_pending(10_000).await,
+            Sweep::Pending => tasks.time_out_pending(None, 10_000).await,
             Sweep::Session(number) => tasks.lose_session(&session(number)).await,
         };
         let SweepReport { scanned, mut changed, lost_races, .. } = match swept {

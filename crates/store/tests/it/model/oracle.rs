@@ -150,7 +150,7 @@ impl Oracle {
         let (name, command) = match sweep {
             Sweep::Leases => ("expire_leases", Command::LoseLease),
             Sweep::Deadlines => ("expire_deadlines", Command::ExceedDeadline),
-            Sweep::Pending => ("time_out_pending", Command::TimeOutPending),
+            Sweep::Pending => ("time_out_pending", Command::TimeOutPending { limit_ms: None }),
             Sweep::Session(n) => ("lose_session", Command::LoseSession { session: session(n) }),
         };
         let found = |task: &Snapshot| match sweep {

@@ -1,0 +1,133 @@
+//! A request as a task: where it goes, who it is for, and who waits for it.
+
+use crate::http::problem::{Problem, Result};
+use crate::http::submit::{new_task, no_outcome, refused, take_key};
+use crate::http::{Api, Caller};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::response::Response;
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+use windlass::Engine;
+use windlass::domain::id::TaskId;
+use windlass::domain::request::SubmitRequest;
+use windlass::engine::{Error, Phase};
+use windlass::store::task::Task;
+
+/// Which task an answer is of.
+const TASK: HeaderName = HeaderName::from_static("windlass-task");
+/// How long one wait lasts; then it goes on.
+const ROUND: Duration = Duration::from_secs(300);
+
+/// A task that somebody waits for. Dropped before its end, it cancels the task.
+pub struct Ticket {
+    engine: Engine,
+    /// The task.
+    pub id: TaskId,
+    actor: String,
+    /// Nobody has to wait: the answer can be asked for later.
+    is_kept: bool,
+}
+
+impl Ticket {
+    /// Submits a request for an endpoint; the pool is that of its `model`.
+    pub async fn new(
+        api: &Api,
+        caller: &Caller,
+        headers: &HeaderMap,
+        endpoint: &str,
+        body: &Map<String, Value>,
+    ) -> Result<Ticket> {
+        let target = api.target(text(body, "model")?).await?;
+        let mut request = SubmitRequest {
+            queue: target.queue,
+            pool: Some(target.pool),
+            model: target.model,
+            owner: owner(caller),
+            payload: json!({ "endpoint": endpoint, "body": body }),
+            ..SubmitRequest::default()
+        };
+        take_key(&mut request, headers)?;
+        let is_kept = request.idempotency_key.is_some();
+        let task = new_task(api, &request, caller)?;
+        let outcome = api.engine.submit(vec![task]).await.pop();
+        let submitted = outcome.ok_or_else(|| Problem::from(no_outcome()))?;
+        let id = submitted.map_err(|rejection| refused(api, rejection))?.id;
+        let (engine, actor) = (api.engine.clone(), caller.actor.clone());
+        Ok(Ticket { engine, id, actor, is_kept })
+    }
+
+    /// Somebody who looks at a task and does not decide about it.
+    pub fn looking_at(api: &Api, caller: &Caller, id: TaskId) -> Ticket {
+        let (engine, actor) = (api.engine.clone(), caller.actor.clone());
+        Ticket { engine, id, actor, is_kept: true }
+    }
+
+    /// The task goes on whoever waits.
+    pub fn keep(&mut self) {
+        self.is_kept = true;
+    }
+
+    /// The task as it ended.
+    pub async fn ended(&mut self) -> Result<Task> {
+        loop {
+            let waited = self.engine.wait_for(self.id, ROUND).await?;
+            if waited.done {
+                self.keep();
+                return Ok(waited.task);
+            }
+            if self.engine.phase() != Phase::Running {
+                return Err(Error::ShuttingDown.into());
+            }
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
+        let (engine, id, actor) = (self.engine.clone(), self.id, self.actor.clone());
+        tokio::spawn(async move {
+            let reason = Some("its caller went away".to_owned());
+            if let Err(error) = engine.cancel(id, &actor, reason).await {
+                tracing::debug!(task = %id, %error, "a task whose caller went away goes on");
+            }
+        });
+    }
+}
+
+/// For whom tasks of this caller are: the name of its key.
+pub fn owner(caller: &Caller) -> Option<String> {
+    Some(caller.principal.clone()).filter(|name| !name.is_empty())
+}
+
+/// A field that must be there, as text.
+pub fn text<'a>(body: &'a Map<String, Value>, name: &str) -> Result<&'a str> {
+    let pointer = format!("/{name}");
+    match body.get(name) {
+        Some(Value::String(text)) if !text.is_empty() => Ok(text),
+        None | Some(Value::Null) => Err(Problem::field(&pointer, "required", "is missing")),
+        Some(_) => Err(Problem::field(&pointer, "wrong_type", "must be text")),
+    }
+}
+
+/// A switch that may be left out.
+pub fn switch(body: &Map<String, Value>, name: &str) -> Result<bool> {
+    match body.get(name) {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(on)) => Ok(*on),
+        Some(_) => {
+            let detail = "must be true or false";
+            Err(Problem::field(&format!("/{name}"), "wrong_type", detail))
+        }
+    }
+}
+
+/// Says which task an answer is of.
+pub fn named(mut response: Response, id: TaskId) -> Response {
+    if let Ok(value) = HeaderValue::from_str(&id.to_string()) {
+        response.headers_mut().insert(TASK, value);
+    }
+    response
+}

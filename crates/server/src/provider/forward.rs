@@ -1,0 +1,282 @@
+//! One task, forwarded: which call it is, how often it is tried, and what its end means.
+
+use super::{Upstream, cause, stream, translate};
+use crate::worker::assignment::Assignment;
+use crate::worker::outcome::Outcome;
+use reqwest::header::RETRY_AFTER;
+use reqwest::{Method, Response};
+use serde_json::{Value, json};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use windlass::domain::retry::code;
+
+/// How often a busy upstream is asked.
+const TRIES: u32 = 5;
+/// The first pause before a busy upstream is asked again, if it does not say.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The longest answer.
+const MAX_BYTES: usize = 16 << 20;
+/// The longest answer of an upstream that refuses; more would not fit into an error's detail.
+const MAX_REFUSAL_BYTES: usize = 64 << 10;
+/// The upstream broke off after a part of its answer had been passed on.
+pub const BROKEN: &str = "UPSTREAM_BROKEN";
+/// The upstream's answer is not what its API promises.
+pub const UNEXPECTED: &str = "UPSTREAM_UNEXPECTED";
+/// The upstream refused.
+pub const REFUSED: &str = "UPSTREAM_REFUSED";
+
+/// What a task asks for.
+pub(super) struct Asked<'a> {
+    pub assignment: &'a Assignment,
+    /// The request as the client sent it.
+    pub request: &'a Value,
+    /// The path of the call.
+    pub path: &'static str,
+    /// What is sent.
+    pub body: Value,
+    /// The answer is translated to a response.
+    pub is_translated: bool,
+}
+
+/// Why a call gave no answer.
+pub(super) enum Trouble {
+    /// Final.
+    End(Outcome),
+    /// Worth another try after a pause; otherwise this is the end.
+    Busy(Option<Duration>, Outcome),
+    /// The upstream has no such address.
+    NoSuchPath(Outcome),
+}
+
+impl Upstream {
+    /// Forwards a task and gives what became of it.
+    pub(super) async fn forward(&self, assignment: &Assignment) -> Outcome {
+        let until = Instant::now() + self.timeouts.total;
+        match timeout_at(until, self.forward_patiently(assignment)).await {
+            Ok(outcome) => outcome,
+            Err(_) => too_slow("all of its answer", self.timeouts.total),
+        }
+    }
+
+    async fn forward_patiently(&self, assignment: &Assignment) -> Outcome {
+        let payload = &assignment.task["payload"];
+        let (endpoint, request) = (payload["endpoint"].as_str(), &payload["body"]);
+        let path = match endpoint {
+            Some("chat.completions") => "chat/completions",
+            Some("embeddings") => "embeddings",
+            Some("responses") => "responses",
+            _ => {
+                let message = "the payload must be {\"endpoint\": \"chat.completions\", \
+                    \"embeddings\" or \"responses\", \"body\": {…}}";
+                return fail(code::INVALID_INPUT, message, Value::Null);
+            }
+        };
+        if !request.is_object() {
+            return fail(
+                code::INVALID_INPUT,
+                "the payload's `body` must be an object",
+                Value::Null,
+            );
+        }
+        if path == "responses" && self.is_chat_only.load(Ordering::Relaxed) {
+            return self.translated(assignment, request).await;
+        }
+        let body = self.body(request, path);
+        let asked = Asked { assignment, request, path, body, is_translated: false };
+        match self.ask(&asked).await {
+            Ok(outcome) => outcome,
+            Err(refused) if path != "responses" => refused,
+            Err(_) => self.translated(assignment, request).await,
+        }
+    }
+
+    /// `/responses` by way of `/chat/completions`.
+    async fn translated(&self, assignment: &Assignment, request: &Value) -> Outcome {
+        let chat = match translate::request(request) {
+            Ok(chat) => chat,
+            Err(why) => {
+                let error = json!({
+                    "message": why, "type": "invalid_request_error", "param": null, "code": null,
+                });
+                return refused(400, &why, json!({ "error": error }));
+            }
+        };
+        let path = "chat/completions";
+        let body = self.body(&chat, path);
+        let asked = Asked { assignment, request, path, body, is_translated: true };
+        let outcome = self.ask(&asked).await.unwrap_or_else(|refused| refused);
+        if matches!(outcome, Outcome::Complete(_)) {
+            self.is_chat_only.store(true, Ordering::Relaxed);
+        }
+        outcome
+    }
+
+    /// What is sent: the client's request, for our model.
+    fn body(&self, request: &Value, path: &str) -> Value {
+        let mut body = request.clone();
+        body["model"] = json!(self.model);
+        let Some(fields) = body.as_object_mut() else { return body };
+        // Waiting in the background is ours; the upstream answers whoever holds the task.
+        fields.remove("background");
+        if path == "chat/completions" && fields.get("stream") == Some(&json!(true)) {
+            // Tokens are counted for everybody; who did not ask for them is not told.
+            let options = fields.entry("stream_options").or_insert_with(|| json!({}));
+            if let Some(options) = options.as_object_mut() {
+                options.entry("include_usage").or_insert(json!(true));
+            }
+        }
+        body
+    }
+
+    /// Asks, again if the upstream is busy. `Err` when it has no such address.
+    async fn ask(&self, asked: &Asked<'_>) -> Result<Outcome, Outcome> {
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            let (asked_for, outcome) = match self.call(asked).await {
+                Ok(outcome) | Err(Trouble::End(outcome)) => return Ok(outcome),
+                Err(Trouble::NoSuchPath(outcome)) => return Err(outcome),
+                Err(Trouble::Busy(asked_for, outcome)) => (asked_for, outcome),
+            };
+            if tried == TRIES {
+                return Ok(outcome);
+            }
+            let pause = asked_for.unwrap_or(PAUSE * 2u32.pow(tried - 1));
+            let pause = pause.min(self.timeouts.retry_after);
+            let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+            tracing::info!(task_id = asked.assignment.task_id, pause_ms, "the upstream is busy");
+            sleep(pause).await;
+        }
+    }
+
+    async fn call(&self, asked: &Asked<'_>) -> Result<Outcome, Trouble> {
+        let begun = Instant::now() + self.timeouts.first_byte;
+        let request = self.request(Method::POST, asked.path).json(&asked.body);
+        let response = match timeout_at(begun, request.send()).await {
+            Err(_) => return Ok(too_slow("the beginning of its answer", self.timeouts.first_byte)),
+            Ok(Err(error)) => return Ok(self.unanswered(&error)),
+            Ok(Ok(response)) => response,
+        };
+        let status = response.status().as_u16();
+        if !response.status().is_success() {
+            let asked_for = retry_after(&response);
+            let outcome = refusal(status, &self.read(response, MAX_REFUSAL_BYTES).await);
+            return Err(match status {
+                429 | 503 => Trouble::Busy(asked_for, outcome),
+                404 | 405 => Trouble::NoSuchPath(outcome),
+                _ => Trouble::End(outcome),
+            });
+        }
+        let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok());
+        if kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
+            return Ok(stream::pass_on(self, asked, response, begun).await);
+        }
+        let Some(bytes) = self.read(response, MAX_BYTES).await else {
+            self.health.doubt("an answer broke off");
+            return Ok(Outcome::Release);
+        };
+        match serde_json::from_slice::<Value>(&bytes) {
+            Ok(body) if body.is_object() && asked.is_translated => {
+                let id = &asked.assignment.task_id;
+                Ok(Outcome::Complete(translate::response(asked.request, &body, id)))
+            }
+            Ok(body) if body.is_object() => Ok(Outcome::Complete(body)),
+            _ => Ok(fail(UNEXPECTED, "the upstream's answer is no JSON object", Value::Null)),
+        }
+    }
+
+    /// Nothing came, so nobody was given anything: the task goes back.
+    pub(super) fn unanswered(&self, error: &reqwest::Error) -> Outcome {
+        let why = cause(error);
+        self.health.doubt(&why);
+        Outcome::Release
+    }
+
+    /// A body; none if it breaks off, falls silent or is too long.
+    async fn read(&self, mut response: Response, most: usize) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        while let Some(chunk) = timeout(self.timeouts.idle, response.chunk()).await.ok()?.ok()? {
+            if bytes.len() + chunk.len() > most {
+                return None;
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Some(bytes)
+    }
+}
+
+fn retry_after(response: &Response) -> Option<Duration> {
+    let text = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
+    let seconds = text.trim().parse::<f64>().ok().filter(|seconds| (0.0..1e6).contains(seconds))?;
+    Some(Duration::from_secs_f64(seconds))
+}
+
+fn refusal(status: u16, bytes: &Option<Vec<u8>>) -> Outcome {
+    let bytes = bytes.as_deref().unwrap_or_default();
+    let body = serde_json::from_slice::<Value>(bytes).unwrap_or_else(|_| {
+        let text: String = String::from_utf8_lossy(bytes).trim().chars().take(1_000).collect();
+        json!(text)
+    });
+    let told = body["error"]["message"].as_str().or(body["error"].as_str()).or(body.as_str());
+    let told = told.filter(|told| !told.is_empty()).unwrap_or("it did not say why");
+    let told: String = told.chars().take(1_000).collect();
+    refused(status, &told, body.clone())
+}
+
+/// The upstream said no, with this status and body.
+pub(super) fn refused(status: u16, told: &str, body: Value) -> Outcome {
+    let code = match status {
+        401 | 403 => code::PERMISSION_DENIED,
+        408 | 504 => code::TIMEOUT,
+        429 => code::RATE_LIMITED,
+        400..500 => code::INVALID_INPUT,
+        500..600 => code::SERVICE_UNAVAILABLE,
+        _ => REFUSED,
+    };
+    let message = format!("the upstream answered {status}: {told}");
+    fail(code, &message, json!({ "upstream": { "status": status, "body": body } }))
+}
+
+/// The upstream took too long for something.
+pub(super) fn too_slow(what: &str, limit: Duration) -> Outcome {
+    let limit = crate::print::span(i64::try_from(limit.as_millis()).unwrap_or(i64::MAX));
+    fail(code::TIMEOUT, &format!("the upstream took longer than {limit} for {what}"), Value::Null)
+}
+
+pub(super) fn fail(code: &str, message: &str, detail: Value) -> Outcome {
+    let message: String = message.replace('\0', "\u{fffd}");
+    let mut error = json!({ "code": code, "message": message });
+    if !detail.is_null() {
+        error["detail"] = detail;
+    }
+    Outcome::Fail { error, retry_after_ms: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_keeps_the_upstreams_status_and_body() {
+        let body = json!({ "error": { "message": "no such model", "code": "model_not_found" } });
+        let Outcome::Fail { error, .. } = refusal(404, &Some(body.to_string().into_bytes())) else {
+            panic!("no failure")
+        };
+        assert_eq!(error["code"], code::INVALID_INPUT);
+        assert_eq!(error["message"], "the upstream answered 404: no such model");
+        assert_eq!(error["detail"]["upstream"], json!({ "status": 404, "body": body }));
+    }
+
+    #[test]
+    fn a_refusal_in_plain_text_is_kept_as_text() {
+        for (bytes, message) in [
+            (Some(b"busy\n".to_vec()), "the upstream answered 503: busy"),
+            (None, "the upstream answered 503: it did not say why"),
+        ] {
+            let Outcome::Fail { error, .. } = refusal(503, &bytes) else { panic!("no failure") };
+            assert_eq!(error["code"], code::SERVICE_UNAVAILABLE);
+            assert_eq!(error["message"], message);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Deltas between two nodes on one PostgreSQL: by a call from node to node, and by chunks where
+//! they cannot reach each other.
+
+use super::delta::{asked, held, post, provider, watch};
+use super::server::{Place, Server};
+use super::sse::Events;
+use serde_json::{Value as Json, json};
+use std::net::TcpListener;
+use std::sync::Arc;
+
+const KEY: &str = "the key of the cluster";
+
+/// Two nodes, each with the URL by which the other reaches it, and a key.
+async fn two(keys: [&str; 2], reachable: bool) -> (Server, Server) {
+    let place = Place::postgres();
+    let mut servers = Vec::new();
+    for key in keys {
+        // A port that was free a moment ago: the URL must be known before the server listens.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let (listen, url) = (format!("127.0.0.1:{port}"), format!("http://127.0.0.1:{port}"));
+        let key = key.replace(' ', "-");
+        let mut settings = vec![("WINDLASS_CLUSTER_KEY", key.as_str())];
+        settings.extend(reachable.then_some(("WINDLASS_ADVERTISE", url.as_str())));
+        servers.push(Server::start_on(place.clone(), &listen, &settings).await);
+    }
+    let b = servers.pop().unwrap();
+    (servers.pop().unwrap(), b)
+}
+
+fn was_asked(server: &Server) -> bool {
+    server.log().iter().any(|line| line.contains("/internal/v1/tasks/{id}/deltas"))
+}
+
+/// What a watcher on one node sees of a task whose provider posts to the other.
+async fn is_passed_on(a: &Server, b: &Server) {
+    let (id, session, lease) = held(a).await;
+    let mut early = watch(b, &id).await;
+    post(a, &id, &lease, 0, json!(["a", "b"])).await;
+    for (index, value) in ["a", "b"].iter().enumerate() {
+        let event = early.expect("delta").await;
+        assert_eq!(event.data, json!({ "attempt": 1, "index": index, "value": value }));
+    }
+    let mut late = watch(b, &id).await;
+    assert_eq!(late.expect("delta").await.data["value"], "a");
+    // The provider is gone; the next one posts to the watchers' own node.
+    a.delete(&format!("/v1/sessions/{session}")).await.expect(204);
+    assert_eq!(early.expect("reset").await.data["attempt"], 1);
+    let session = provider(b).await;
+    let (_, lease) = b.claim(&session).await;
+    post(b, &id, &lease, 0, json!(["x"])).await;
+    assert_eq!(early.expect("delta").await.id.as_deref(), Some("2.0"));
+    let body = json!({ "lease_id": lease, "result": "x" });
+    a.post(&format!("/v1/tasks/{id}/complete"), body).await.expect(200);
+    assert_eq!(early.expect("finished").await.data["result"], "x");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watcher_on_one_node_gets_what_is_posted_to_another() {
+    let (a, b) = two([KEY, KEY], true).await;
+    is_passed_on(&a, &b).await;
+    assert!(was_asked(&a));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_advertise_no_url_pass_deltas_on_by_chunks() {
+    let (a, b) = two([KEY, KEY], false).await;
+    is_passed_on(&a, &b).await;
+    assert!(!was_asked(&a));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_with_different_keys_pass_deltas_on_by_chunks() {
+    let (a, b) = two([KEY, "another key of a cluster"], true).await;
+    is_passed_on(&a, &b).await;
+    assert!(was_asked(&a), "it was asked, and refused");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_answers_nobody_without_the_clusters_key() {
+    let (a, _b) = two([KEY, KEY], true).await;
+    let (id, _, lease) = held(&a).await;
+    post(&a, &id, &lease, 0, json!(["a"])).await;
+    let path = format!("/internal/v1/tasks/{id}/deltas?attempt=1&from=0");
+    a.get(&path).await.refused(401, "unauthenticated");
+    let wrong = a.request(reqwest::Method::GET, &path).bearer_auth("something-else-entirely");
+    a.send(wrong).await.refused(401, "unauthenticated");
+    let other = path.replace("attempt=1", "attempt=2");
+    let right = a.request(reqwest::Method::GET, &other).bearer_auth(KEY.replace(' ', "-"));
+    Events::of(right).await.expect("ended").await;
+    let alone = Server::on_sqlite().await;
+    alone.get(&path).await.refused(404, "not_found");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_that_goes_on_at_another_node_begins_there_and_readers_do_not_notice() {
+    let (a, b) = two([KEY, KEY], true).await;
+    let (id, _, lease) = held(&a).await;
+    let mut events = watch(&b, &id).await;
+    post(&a, &id, &lease, 0, json!(["a", "b"])).await;
+    events.expect("delta").await;
+    events.expect("delta").await;
+    let body = json!({ "lease_id": lease, "from": 2, "deltas": ["c"] });
+    b.post(&format!("/v1/tasks/{id}/deltas"), body).await.refused(409, "delta_gap");
+    assert_eq!(post(&b, &id, &lease, 0, json!(["a", "b", "c"])).await, 3);
+    let third = events.expect("delta").await;
+    assert_eq!((third.id.as_deref(), &third.data["value"]), (Some("1.2"), &json!("c")));
+}
+
+/// Streams so many texts of 200 deltas from providers on one node to watchers on another.
+async fn streams(a: &Arc<Server>, b: &Arc<Server>, count: usize) {
+    let mut running = Vec::new();
+    for _ in 0..count {
+        let id = asked(a).await;
+        let mut events = watch(b, &id).await;
+        running.push(tokio::spawn(async move {
+            let mut seen = Vec::new();
+            loop {
+                let event = events.next().await.expect("the stream is open");
+                match event.name.as_str() {
+                    "delta" => {
+                        seen.push((event.data["index"].clone(), event.data["value"].clone()))
+                    }
+                    "finished" => return seen,
+                    other => panic!("{other}"),
+                }
+            }
+        }));
+    }
+    let body = json!({ "name": "p", "pools": ["fast"], "slots": count });
+    let session = super::server::text(&a.post("/v1/sessions", body).await.expect(201)["id"]);
+    let body = json!({ "max": count, "wait_ms": 10_000 });
+    let taken = a.post(&format!("/v1/sessions/{session}/claim"), body).await.expect(200);
+    let posts = taken["assignments"].as_array().unwrap().iter().map(|held| {
+        let (a, id) = (Arc::clone(a), super::server::text(&held["task"]["id"]));
+        let lease = super::server::text(&held["lease_id"]);
+        tokio::spawn(async move {
+            for from in (0..200).step_by(5) {
+                let deltas: Vec<Json> =
+                    (from..from + 5).map(|n| json!(format!("{id} {n}"))).collect();
+                post(&a, &id, &lease, from, json!(deltas)).await;
+            }
+            let body = json!({ "lease_id": lease, "result": 1 });
+            a.post(&format!("/v1/tasks/{id}/complete"), body).await.expect(200);
+        })
+    });
+    for posted in posts.collect::<Vec<_>>() {
+        posted.await.unwrap();
+    }
+    for watcher in running {
+        let seen = watcher.await.unwrap();
+        let indexes: Vec<Json> = (0..200).map(|n| json!(n)).collect();
+        assert_eq!(seen.iter().map(|(index, _)| index.clone()).collect::<Vec<_>>(), indexes);
+        let id = seen[0].1.as_str().unwrap().split(' ').next().unwrap().to_owned();
+        let all = seen.iter().enumerate().all(|(n, (_, value))| *value == format!("{id} {n}"));
+        assert!(all, "text of two tasks is mixed");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixty_four_streams_between_two_nodes_lose_double_and_reorder_nothing() {
+    let (a, b) = two([KEY, KEY], true).await;
+    streams(&Arc::new(a), &Arc::new(b), 64).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_by_chunks_lose_double_and_reorder_nothing() {
+    let (a, b) = two([KEY, KEY], false).await;
+    streams(&Arc::new(a), &Arc::new(b), 16).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixty_four_streams_on_one_node_lose_double_and_reorder_nothing() {
+    for server in [Server::on_sqlite().await, Server::on_postgres().await] {
+        let server = Arc::new(server);
+        streams(&server, &server, 64).await;
+    }
+}

@@ -1,0 +1,149 @@
+//! `windlass provider` in front of an upstream that is busy, slow, ill or broken.
+
+use super::reading::{Reading, Said, chunks, text};
+use super::setting::{Provider, chat, fast_with, is_bound, open, says, somewhere, streams, told};
+use super::upstream::Upstream;
+use crate::http::server::{Place, Server, eventually};
+use serde_json::json;
+use std::process::Command;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_upstream_is_asked_again_and_only_a_few_times() {
+    let (server, upstream, _provider) = somewhere(&[]).await;
+    let answer = chat(&server, says("busy once")).await.expect(200);
+    assert_eq!(answer["choices"][0]["message"]["content"], "You said busy once.");
+    assert_eq!(upstream.asked("chat").len(), 2);
+    let error = told(chat(&server, says("always busy")).await, 429, "rate_limit_exceeded");
+    assert_eq!(error["message"], "slow down", "the upstream's own words");
+    assert_eq!(upstream.asked("chat").len(), 2 + 5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upstreams_refusal_is_passed_on_and_kept() {
+    let (server, _upstream, _provider) = somewhere(&[]).await;
+    let reply = chat(&server, says("too long")).await;
+    let task = reply.header("windlass-task").unwrap().to_owned();
+    told(reply, 400, "context_length_exceeded");
+    let error = server.task(&task).await["error"].clone();
+    assert_eq!(error["code"], "INVALID_INPUT");
+    assert_eq!(error["message"], "the upstream answered 400: too many tokens");
+    assert_eq!(error["detail"]["upstream"]["status"], 400);
+    let response = open(&server, "/v1/chat/completions", streams("too long")).await;
+    let said = Reading::of(response).rest().await;
+    let [Said::Data(error)] = said.as_slice() else { panic!("{said:?}") };
+    assert_eq!(error["error"]["code"], "context_length_exceeded");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_breaks_after_a_piece_fails_and_before_it_goes_back() {
+    let (server, upstream, _provider) = somewhere(&[]).await;
+    let response = open(&server, "/v1/chat/completions", streams("break")).await;
+    let task = response.headers()["windlass-task"].to_str().unwrap().to_owned();
+    let said = Reading::of(response).rest().await;
+    let mut seen = chunks(&said);
+    let error = seen.pop().unwrap();
+    assert_eq!(error["error"]["code"], "upstream_broken", "{said:?}");
+    assert_eq!(text(&seen), "You said ");
+    assert!(!said.contains(&Said::Done));
+    assert_eq!(server.task(&task).await["error"]["code"], "UPSTREAM_BROKEN");
+    let response = open(&server, "/v1/chat/completions", streams("break at first")).await;
+    let task = response.headers()["windlass-task"].to_str().unwrap().to_owned();
+    let said = Reading::of(response).rest().await;
+    assert_eq!(text(&chunks(&said)), "You said break at first.");
+    assert_eq!(said.last(), Some(&Said::Done));
+    let history = server.history(&task).await;
+    assert!(history.iter().any(|event| event == "release"), "{history:?}");
+    assert_eq!(upstream.asked("chat").len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upstream_that_does_not_begin_in_time_fails_the_task() {
+    let (server, _upstream, _provider) = somewhere(&["--first-byte-timeout", "300ms"]).await;
+    let error = told(chat(&server, says("never")).await, 504, "timeout");
+    assert!(error["message"].as_str().unwrap().contains("300 ms"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_taken_while_the_upstream_is_ill() {
+    let server = Server::start(Place::sqlite(), &[]).await;
+    let upstream = Upstream::start().await;
+    upstream.fall_ill(true);
+    let provider = Provider::start(&server, &upstream, "fast", &[]);
+    is_bound(&server, "fast").await;
+    eventually("the illness is told", async || provider.has_said("is ill")).await;
+    let body = json!({ "model": "fast", "input": "hello", "background": true });
+    let queued = server.post("/v1/responses", body).await.expect(200);
+    let path = format!("/v1/responses/{}", queued["id"].as_str().unwrap());
+    let before = upstream.checks();
+    eventually("it is asked again", async || upstream.checks() > before + 2).await;
+    assert_eq!(server.get(&path).await.expect(200)["status"], "queued");
+    upstream.fall_ill(false);
+    eventually("it is taken", async || {
+        server.get(&path).await.expect(200)["status"] == "completed"
+    })
+    .await;
+    assert!(provider.has_said("taking work"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upstream_that_is_gone_gives_the_task_back_and_it_waits() {
+    let server = Server::start(Place::sqlite(), &[]).await;
+    let (upstream, provider) = fast_with(&server, &[]).await;
+    // Somebody who listens no more: the next provider is told to ask there.
+    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let nobody = upstream.at(closed.local_addr().unwrap());
+    drop(closed);
+    drop(provider);
+    let lonely = Provider::start(&server, &nobody, "fast", &[]);
+    eventually("it is told", async || lonely.has_said("is ill")).await;
+    let response = open(&server, "/v1/chat/completions", streams("hello")).await;
+    let mut reading = Reading::of(response);
+    assert_eq!(reading.next().await, Some(Said::Comment("queued".into())));
+    let _provider = Provider::start(&server, &upstream, "fast", &[]);
+    assert_eq!(text(&chunks(&reading.rest().await)), "You said hello.");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_that_is_told_to_end_finishes_what_it_holds() {
+    let (server, upstream, mut provider) = somewhere(&[]).await;
+    let waiting = chat(&server, says("hold"));
+    let ending = async {
+        eventually("it is held", async || upstream.asked("chat").len() == 1).await;
+        provider.interrupt();
+        eventually("it ends", async || provider.has_said("waiting up to")).await;
+        upstream.released.add_permits(1);
+        provider.ended()
+    };
+    let (reply, status) = tokio::join!(waiting, ending);
+    let answer = reply.expect(200);
+    assert_eq!(answer["choices"][0]["message"]["content"], "You said hold.");
+    assert!(status.success());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_that_may_not_wait_gives_back_what_it_holds() {
+    let (server, upstream, mut provider) = somewhere(&["--grace", "0s"]).await;
+    let response = open(&server, "/v1/chat/completions", streams("hold")).await;
+    eventually("it is held", async || upstream.asked("chat").len() == 1).await;
+    provider.interrupt();
+    assert!(provider.ended().success());
+    let _other = Provider::start(&server, &upstream, "fast", &[]);
+    upstream.released.add_permits(2);
+    assert_eq!(text(&chunks(&Reading::of(response).rest().await)), "You said hold.");
+}
+
+#[test]
+fn a_provider_without_its_upstreams_key_does_not_start() {
+    for (more, words) in [
+        (&["--upstream-key-env", "NO_SUCH_KEY"][..], "NO_SUCH_KEY"),
+        (&[][..], "such as http://localhost:8000/v1"),
+    ] {
+        let upstream = if more.is_empty() { "ftp://x" } else { "http://127.0.0.1:9/v1" };
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        command.args(["provider", "--pool", "p", "--upstream", upstream, "--model", "m"]);
+        let ran = command.args(more).output().unwrap();
+        assert_eq!(ran.status.code(), Some(78));
+        let told = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(told.contains(words), "{told}");
+    }
+}

@@ -1,0 +1,2 @@
+DROP TABLE delta_chunk;
+DROP TABLE delta_source;

@@ -1,0 +1,4 @@
+-- The deltas of about a tenth of a second. The same chunk again is the same chunk.
+INSERT INTO delta_chunk (task_id, attempt, from_index, deltas)
+VALUES ($1::uuid, $2::int, $3::bigint, $4::text)
+ON CONFLICT (task_id, attempt, from_index) DO NOTHING

@@ -1,0 +1,441 @@
+//! Deltas on their way: the text of running attempts, kept in memory while they run.
+//!
+//! Invariant: an attempt's deltas stand in one buffer that everybody reads by index; nobody has a
+//! queue of its own, so a slow reader costs nothing. A buffer ends with its attempt.
+//! Absent: the database. It is asked once an attempt whether the lease holds, told that text
+//! comes, and told again now and then that the holder lives; no delta is written there.
+
+use serde_json::Value as Json;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use uuid::Uuid;
+use windlass_domain::delta::{Kept, RENEWALS_A_LEASE};
+use windlass_domain::id::{ChangeId, LeaseDigest, LeaseId, TaskId};
+use windlass_domain::refusal::Refusal;
+use windlass_domain::validate;
+use windlass_store::delta::Source;
+use windlass_store::error::Rejection;
+use windlass_store::store::Wake;
+use windlass_store::task::{Beat, BeginStream};
+
+use super::{Engine, Result};
+
+/// How many deltas a reader takes at once.
+const PAGE: usize = 256;
+/// After this time without a delta the database is asked whether the attempt goes on: a wake-up
+/// that told of its end may have been lost.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// How long, and how much of them, texts that ended are kept for other nodes.
+const KEPT: Duration = Duration::from_secs(5);
+const MOST_KEPT_BYTES: usize = 64 << 20;
+
+/// The text of one attempt.
+pub(super) struct Text {
+    pub(super) task: TaskId,
+    pub(super) attempt: i32,
+    /// Whose deltas are taken; `None` when another node takes them and this is a copy.
+    lease: Option<LeaseId>,
+    lease_ms: i64,
+    kept: RwLock<Buffer>,
+    grown: watch::Sender<Grown>,
+    signs: Mutex<Signs>,
+}
+
+#[derive(Default)]
+struct Buffer {
+    deltas: Vec<Arc<Json>>,
+    bytes: usize,
+}
+
+/// What readers of a text are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Grown {
+    /// The index of the next delta.
+    pub(super) next: u64,
+    /// No more will come.
+    pub(super) ended: bool,
+}
+
+/// When the holder last gave a sign of life.
+struct Signs {
+    /// That the database knows of.
+    renewed: Instant,
+    /// Of whatever kind; also when the database was asked.
+    seen: Instant,
+}
+
+impl Text {
+    pub(super) fn new(
+        task: TaskId,
+        attempt: i32,
+        lease: Option<LeaseId>,
+        lease_ms: i64,
+    ) -> Arc<Text> {
+        let now = Instant::now();
+        Arc::new(Text {
+            task,
+            attempt,
+            lease,
+            lease_ms,
+            kept: RwLock::default(),
+            grown: watch::Sender::new(Grown::default()),
+            signs: Mutex::new(Signs { renewed: now, seen: now }),
+        })
+    }
+
+    pub(super) fn grown(&self) -> watch::Receiver<Grown> {
+        self.grown.subscribe()
+    }
+
+    pub(super) fn is_copy(&self) -> bool {
+        self.lease.is_none()
+    }
+
+    /// Takes deltas that were posted from an index on; returns the next index.
+    pub(super) fn append(&self, from: u64, deltas: Vec<Json>) -> Result<u64, Refusal> {
+        let sizes: Vec<usize> = deltas.iter().map(size).collect();
+        let mut kept = self.kept.write().unwrap_or_else(PoisonError::into_inner);
+        let known =
+            Kept { next: kept.deltas.len() as u64, bytes: kept.bytes }.known(from, &sizes)?;
+        kept.bytes += sizes[known..].iter().sum::<usize>();
+        kept.deltas.extend(deltas.into_iter().skip(known).map(Arc::new));
+        let next = kept.deltas.len() as u64;
+        // Under the lock, so that readers hear of indexes in their order.
+        self.grown.send_if_modified(|grown| {
+            let more = grown.next < next;
+            grown.next = next;
+            more
+        });
+        drop(kept);
+        self.signs().seen = Instant::now();
+        Ok(next)
+    }
+
+    /// Some of what stands from an index on, and whether the text may grow after that.
+    pub(super) fn read(&self, from: u64) -> (Vec<Arc<Json>>, Grown) {
+        let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
+        let from = usize::try_from(from).unwrap_or(usize::MAX).min(kept.deltas.len());
+        let page = kept.deltas[from..].iter().take(PAGE).cloned().collect();
+        (page, *self.grown.borrow())
+    }
+
+    /// What it takes, about.
+    fn bytes(&self) -> usize {
+        self.kept.read().unwrap_or_else(PoisonError::into_inner).bytes + 256
+    }
+
+    /// How far it has come.
+    pub(super) fn stands(&self) -> Grown {
+        *self.grown.borrow()
+    }
+
+    pub(super) fn end(&self) {
+        self.grown.send_if_modified(|grown| !std::mem::replace(&mut grown.ended, true));
+    }
+
+    fn signs(&self) -> MutexGuard<'_, Signs> {
+        self.signs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the lease is to be renewed now; the caller does it, or says that it could not.
+    fn is_to_renew(&self) -> bool {
+        let every = Duration::from_millis(self.lease_ms.max(0) as u64) / RENEWALS_A_LEASE;
+        let mut signs = self.signs();
+        let due = signs.renewed.elapsed() >= every;
+        if due {
+            signs.renewed = Instant::now();
+        }
+        due
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.signs().seen.elapsed() >= QUIET
+    }
+}
+
+/// What a delta takes in memory, about.
+fn size(delta: &Json) -> usize {
+    match delta {
+        Json::String(text) => text.len() + 2,
+        Json::Array(items) => 2 + items.iter().map(|item| 1 + size(item)).sum::<usize>(),
+        Json::Object(fields) => {
+            2 + fields.iter().map(|(name, value)| 4 + name.len() + size(value)).sum::<usize>()
+        }
+        _ => 8,
+    }
+}
+
+/// The texts of this node, and who watches which task.
+#[derive(Default)]
+pub(super) struct Deltas {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    texts: HashMap<TaskId, Arc<Text>>,
+    /// Own texts that ended a moment ago: another node may be about to ask for them.
+    ended: HashMap<TaskId, (Instant, Arc<Text>)>,
+    /// Each with the newest text, also when that is over: a watcher that was slow reads it still.
+    watched: HashMap<TaskId, Newest>,
+}
+
+type Newest = watch::Sender<Option<Arc<Text>>>;
+
+impl Deltas {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nothing is to be heard of: no text, no watcher.
+    pub(super) fn is_empty(&self) -> bool {
+        let state = self.lock();
+        state.texts.is_empty() && state.watched.is_empty()
+    }
+
+    /// The text of a task's running attempt, if it is here.
+    pub(super) fn text(&self, task: TaskId) -> Option<Arc<Text>> {
+        self.lock().texts.get(&task).cloned()
+    }
+
+    /// The text of an attempt that is posted to this node, or was until a moment ago.
+    pub(super) fn own(&self, task: TaskId, attempt: i32) -> Option<Arc<Text>> {
+        let state = self.lock();
+        let ended = state.ended.get(&task).map(|(_, text)| text);
+        let found = state.texts.get(&task).into_iter().chain(ended);
+        found.filter(|text| text.attempt == attempt && !text.is_copy()).map(Arc::clone).next()
+    }
+
+    /// Forgets texts that ended a while ago.
+    pub(super) fn forget_ended(&self) {
+        self.lock().ended.retain(|_, (at, _)| at.elapsed() < KEPT);
+    }
+
+    /// A new text; an older one of the task ends. One of the same attempt that is here already
+    /// stays, unless it was a copy and the deltas come here from now on.
+    pub(super) fn begin(&self, text: Arc<Text>) -> Arc<Text> {
+        let mut state = self.lock();
+        if let Some(older) = state.texts.get(&text.task) {
+            let stays = older.attempt == text.attempt && (!older.is_copy() || text.is_copy());
+            if stays || older.attempt > text.attempt {
+                return Arc::clone(older);
+            }
+            older.end();
+        }
+        state.texts.insert(text.task, Arc::clone(&text));
+        if let Some(watched) = state.watched.get(&text.task) {
+            watched.send_replace(Some(Arc::clone(&text)));
+        }
+        text
+    }
+
+    /// The attempt under this lease (`None`: whichever) is over. Copies end when they are told so
+    /// by the node that has the deltas, after the last of them.
+    pub(super) fn end(&self, task: TaskId, lease: Option<LeaseDigest>) {
+        let mut state = self.lock();
+        if let Some(text) = state.texts.get(&task) {
+            let held = text.lease.map(|lease| lease.digest());
+            if held.is_some() && (lease.is_none() || held == lease) {
+                text.end();
+                state.texts.remove(&task).into_iter().for_each(|text| state.keep(text));
+            }
+        }
+        state.look(task);
+    }
+
+    /// This very text is over.
+    pub(super) fn remove(&self, text: &Arc<Text>) {
+        let mut state = self.lock();
+        text.end();
+        if state.texts.get(&text.task).is_some_and(|known| Arc::ptr_eq(known, text)) {
+            state.texts.remove(&text.task).into_iter().for_each(|text| state.keep(text));
+        }
+        state.look(text.task);
+    }
+
+    /// Whether somebody watches this task.
+    pub(super) fn is_watched(&self, task: TaskId) -> bool {
+        self.lock().watched.contains_key(&task)
+    }
+
+    /// Whether texts are posted to this node.
+    pub(super) fn has_own(&self) -> bool {
+        let state = self.lock();
+        !state.ended.is_empty() || state.texts.values().any(|text| !text.is_copy())
+    }
+
+    /// Whoever watches looks again: anything may have happened.
+    pub(super) fn look_all(&self) {
+        let state = self.lock();
+        state.watched.values().for_each(|watched| watched.send_modify(|_| {}));
+    }
+
+    /// The newest text of a task; told when there is a reason to look at the task.
+    pub(super) fn watch(&self, task: TaskId) -> watch::Receiver<Option<Arc<Text>>> {
+        let mut state = self.lock();
+        let State { texts, watched, .. } = &mut *state;
+        let newest = || watch::Sender::new(texts.get(&task).cloned());
+        watched.entry(task).or_insert_with(newest).subscribe()
+    }
+
+    /// A watcher has gone; its receiver is dropped by now.
+    pub(super) fn unwatch(&self, task: TaskId) {
+        let mut state = self.lock();
+        if state.watched.get(&task).is_some_and(|watched| watched.receiver_count() == 0) {
+            state.watched.remove(&task);
+        }
+    }
+
+    /// How many texts are here.
+    pub(super) fn texts(&self) -> usize {
+        self.lock().texts.len()
+    }
+
+    /// How many watch.
+    pub(super) fn watchers(&self) -> usize {
+        self.lock().watched.values().map(Newest::receiver_count).sum()
+    }
+
+    /// The tasks that are watched here although their text is not here.
+    pub(super) fn without_text(&self) -> Vec<TaskId> {
+        let state = self.lock();
+        let without = |task: &&TaskId| !state.texts.contains_key(task);
+        state.watched.keys().filter(without).copied().collect()
+    }
+
+    fn quiet(&self) -> Vec<Arc<Text>> {
+        let state = self.lock();
+        let is_quiet = |text: &&Arc<Text>| !text.is_copy() && text.is_quiet();
+        state.texts.values().filter(is_quiet).cloned().collect()
+    }
+}
+
+impl State {
+    fn keep(&mut self, text: Arc<Text>) {
+        self.ended.retain(|_, (at, _)| at.elapsed() < KEPT);
+        let kept: usize = self.ended.values().map(|(_, text)| text.bytes()).sum();
+        if !text.is_copy() && kept + text.bytes() <= MOST_KEPT_BYTES {
+            self.ended.insert(text.task, (Instant::now(), text));
+        }
+    }
+
+    fn look(&self, task: TaskId) {
+        if let Some(watched) = self.watched.get(&task) {
+            watched.send_modify(|_| {});
+        }
+    }
+}
+
+impl Engine {
+    /// Takes deltas of the attempt that a lease holds, from an index on; returns the next index.
+    /// Indexes that are there already are ignored, a gap is refused. A delta is a sign of life.
+    pub async fn post_deltas(
+        &self,
+        task: TaskId,
+        lease: LeaseId,
+        from_offset: u64,
+        deltas: Vec<Json>,
+    ) -> Result<u64> {
+        validate::batch("/deltas", deltas.len(), 0)?;
+        let text = match self.inner.deltas.text(task) {
+            Some(text) if text.lease == Some(lease) => text,
+            _ => self.begin_text(task, lease, from_offset).await?,
+        };
+        if text.is_to_renew() {
+            self.renew_by_delta(&text, lease).await?;
+        }
+        let next = text.append(from_offset, deltas)?;
+        if text.grown.borrow().ended {
+            // It ended meanwhile: the database knows how.
+            self.beat_once(task, lease, None).await?;
+        }
+        Ok(next)
+    }
+
+    /// The first delta that this node gets of an attempt: the database says whether the lease
+    /// holds, and is told where the text is.
+    async fn begin_text(&self, task: TaskId, lease: LeaseId, from: u64) -> Result<Arc<Text>> {
+        let lease_ms = self.lease_ms_of(task).await?;
+        if from > 0 {
+            // Its beginning went to another node. Whoever has it goes on there, or begins here.
+            self.beat_once(task, lease, lease_ms).await?;
+            return Err(Refusal::DeltaGap { expected: 0, from }.into());
+        }
+        let (node, change) = (self.inner.node, ChangeId(Uuid::now_v7()));
+        let item = BeginStream { task, lease, lease_ms, node, change };
+        let begun = self.inner.tasks.begin_stream(item).await?;
+        let text = Text::new(task, begun.attempt, Some(lease), begun.lease_ms);
+        let text = self.inner.deltas.begin(text);
+        self.tell_event();
+        self.inner.store.tell(Wake::Stream);
+        Ok(text)
+    }
+
+    async fn renew_by_delta(&self, text: &Arc<Text>, lease: LeaseId) -> Result<()> {
+        match self.beat_once(text.task, lease, Some(text.lease_ms)).await {
+            Ok(()) => Ok(()),
+            Err(error @ super::Error::Refused(_)) => {
+                self.inner.deltas.remove(text);
+                Err(error)
+            }
+            // The lease holds for a while without it; the next delta tries again.
+            Err(error) => {
+                tracing::warn!(task = %text.task, %error, "a lease was not renewed by a delta");
+                let earlier = Instant::now().checked_sub(Duration::from_secs(3_600));
+                text.signs().renewed = earlier.unwrap_or_else(Instant::now);
+                Ok(())
+            }
+        }
+    }
+
+    async fn beat_once(&self, task: TaskId, lease: LeaseId, lease_ms: Option<i64>) -> Result<()> {
+        let beat = Beat {
+            task,
+            lease,
+            lease_ms,
+            checkpoint: None,
+            progress: None,
+            actor: "delta".into(),
+            change: ChangeId(Uuid::now_v7()),
+        };
+        match self.inner.tasks.heartbeat(vec![beat]).await.pop() {
+            Some(Err(Rejection::Refused(refusal))) => Err(refusal.into()),
+            Some(Err(Rejection::Failed(error))) => Err(error.into()),
+            Some(Ok(_)) | None => Ok(()),
+        }
+    }
+
+    /// Ends texts whose attempts are over, should nobody have told.
+    pub(super) async fn check_texts(&self) {
+        self.inner.deltas.forget_ended();
+        let quiet = self.inner.deltas.quiet();
+        if quiet.is_empty() {
+            return;
+        }
+        let tasks: Vec<TaskId> = quiet.iter().map(|text| text.task).collect();
+        let sources = &self.inner.sources;
+        let (held, found) = tokio::join!(sources.held(tasks.clone()), sources.find(tasks));
+        let (held, found) = match (held, found) {
+            (Ok(held), Ok(found)) => (held, found),
+            (Err(error), _) | (_, Err(error)) => {
+                return tracing::debug!(%error, "nobody knows which texts are over");
+            }
+        };
+        for text in quiet {
+            // Its provider may have gone on at another node.
+            let moved = |source: &Source| {
+                (source.task, source.attempt) == (text.task, text.attempt)
+                    && source.node != self.inner.node
+            };
+            let goes_on = held.contains(&(text.task, text.attempt));
+            if goes_on && !found.iter().any(moved) {
+                text.signs().seen = Instant::now();
+            } else {
+                self.inner.deltas.remove(&text);
+            }
+        }
+    }
+}
