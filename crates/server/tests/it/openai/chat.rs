@@ -40,6 +40,7 @@ async fn a_chat_is_answered_through_its_pool(server: Server) {
     let task = server.task(&task).await;
     assert_eq!((&task["kind"], &task["status"]), (&json!("inference"), &json!("completed")));
     assert_eq!((&task["pool"], &task["model"]), (&json!("fast"), &Json::Null));
+    assert_eq!(task["usage"]["total_tokens"], 7);
     assert_eq!(task["payload"]["endpoint"], "chat.completions");
     assert_eq!(task["payload"]["body"]["model"], "fast", "as the client sent it");
 }
