@@ -18,6 +18,7 @@ mod limit;
 mod migrate;
 mod pause;
 mod poison;
+mod pool;
 mod provider;
 mod replay;
 mod signal;
@@ -99,6 +100,8 @@ enum Command {
     Agent(agent::Arguments),
     /// See and set how much may run and wait at once.
     Limit(limit::Arguments),
+    /// See what waits for model providers, and who they are.
+    Pool(pool::Arguments),
     /// Stop a queue, an agent, a venture or everything; without any, list what is stopped.
     Pause(pause::Arguments),
     /// Let what was stopped go on.
@@ -275,6 +278,7 @@ async fn dispatch(command: Command, context: &Context) -> Result<u8, Failure> {
         Command::Signal(arguments) => signal::run(arguments, context).await,
         Command::Session(arguments) => inform::sessions(arguments, context).await,
         Command::Poison(arguments) => poison::run(arguments, context).await,
+        Command::Pool(arguments) => pool::run(arguments, context).await,
         Command::Agent(arguments) => agent::run(arguments, context).await,
         Command::Limit(arguments) => limit::run(arguments, context).await,
         Command::Pause(arguments) => pause::pause(arguments, context).await,

@@ -20,6 +20,7 @@ pub mod machine;
 pub mod migration;
 pub mod node;
 pub mod notice;
+pub mod pool;
 pub mod postgres;
 pub mod session;
 pub mod signal;
@@ -45,6 +46,7 @@ pub fn statements() -> Vec<&'static statement::Statement> {
         migration::STATEMENTS,
         node::STATEMENTS,
         notice::STATEMENTS,
+        pool::STATEMENTS,
         session::STATEMENTS,
         trouble::STATEMENTS,
         signal::STATEMENTS,

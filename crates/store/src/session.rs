@@ -160,7 +160,7 @@ impl Sessions {
         let statement = if all { &LIST_ALL } else { &LIST };
         let body = move |tx: &mut dyn Tx| {
             let params = vec![time.into(), id.into(), Value::Int(limit as i64 + 1)];
-            tx.run(Call::one(statement, params))?.iter().map(session).collect()
+            tx.run(Call::one(statement, params))?.iter().map(read).collect()
         };
         let mut sessions: Vec<Session> = self.store.read("session_list", body).await?;
         let more = sessions.len() > limit;
@@ -260,10 +260,10 @@ fn read_routes(row: &Row, at: usize) -> Result<Routes> {
 }
 
 fn one(tx: &mut dyn Tx, call: Call<'_>) -> Result<Option<Session>> {
-    tx.run(call)?.first().map(session).transpose()
+    tx.run(call)?.first().map(read).transpose()
 }
 
-fn session(row: &Row) -> Result<Session> {
+pub(crate) fn read(row: &Row) -> Result<Session> {
     let text = |index| row.maybe(index, |r, i| r.text(i).map(str::to_owned));
     Ok(Session {
         id: SessionId(row.uuid(0)?),

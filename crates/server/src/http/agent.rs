@@ -16,7 +16,7 @@ use windlass::domain::validate;
 use windlass::store::agent::Agent;
 
 /// A name in the path.
-pub struct Name(String);
+pub struct Name(pub(super) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Name {
     type Rejection = Problem;

@@ -24,6 +24,7 @@ mod openapi;
 mod origin;
 mod pause;
 mod poison;
+mod pool;
 mod pressure;
 mod problem;
 mod replay;

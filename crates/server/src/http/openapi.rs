@@ -5,7 +5,7 @@
 use super::problem::{Drained, Problem, ReachedLimit, TITLES};
 use super::{
     Api, action, agent, alert, approval, delta, describe, event, health, limit, openai, pause,
-    poison, pressure, replay, session, step, submit, task, wait, why,
+    poison, pool, pressure, replay, session, step, submit, task, wait, why,
 };
 use axum::Router;
 use axum::http::header;
@@ -34,6 +34,7 @@ use utoipa_axum::routes;
         (name = "sessions", description = "Workers"),
         (name = "trouble", description = "What needs a person, and who is told"),
         (name = "flow", description = "How much may run and wait at once, and what is stopped"),
+        (name = "pools", description = "What waits for model providers, and who they are"),
         (name = "agents", description = "How the tasks of an agent are retried"),
         (name = "events", description = "Everything that happens"),
         (name = "openai", description = "Inference as OpenAI's clients ask for it; errors have \
@@ -101,6 +102,8 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(pause::resume_named))
         .routes(routes!(agent::list))
         .routes(routes!(agent::put, agent::show))
+        .routes(routes!(pool::list))
+        .routes(routes!(pool::show))
         .routes(routes!(alert::list))
         .routes(routes!(alert::acknowledge))
         .routes(routes!(alert::notices))

@@ -57,6 +57,7 @@ use windlass_store::group::{Bounds, Group};
 use windlass_store::migration;
 use windlass_store::node::Nodes;
 use windlass_store::notice::Notices;
+use windlass_store::pool::Pools;
 use windlass_store::session::Sessions;
 use windlass_store::step::Steps;
 use windlass_store::store::{Store, Wake};
@@ -131,6 +132,7 @@ struct Inner {
     waiters: Waiters,
     deltas: Deltas,
     sources: Sources,
+    pools: Pools,
     mirrors: mirror::Mirrors,
     timers: Arc<timer::Timers>,
     pressure: pressure::Pressure,
@@ -174,6 +176,7 @@ impl Engine {
             waiters: Waiters::default(),
             deltas: Deltas::default(),
             sources: Sources::new(store.clone()),
+            pools: Pools::new(store.clone()),
             mirrors: mirror::Mirrors::default(),
             timers: Arc::default(),
             pressure: pressure::Pressure::default(),
@@ -228,6 +231,11 @@ impl Engine {
     /// The repository of sessions.
     pub fn sessions(&self) -> &Sessions {
         &self.inner.sessions
+    }
+
+    /// The repository of pools.
+    pub fn pools(&self) -> &Pools {
+        &self.inner.pools
     }
 
     /// The repository of nodes.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use windlass::domain::state::State;
-use windlass::engine::{Assignments, StreamEvent};
+use windlass::engine::{Assignments, StreamEvent, Watched};
 use windlass::store::statement::Dialect;
 use windlass::store::task::{Assignment, Finishing};
 
@@ -21,6 +21,17 @@ conformance!(
     what_nobody_takes_in_time_fails_with_a_clear_message,
     what_is_finished_is_removed_when_its_time_is_over,
     a_result_and_its_usage_are_there_for_whoever_waits,
+    an_inference_is_in_line_as_soon_as_it_is_asked,
+    of_many_providers_that_claim_at_once_one_gets_it,
+    a_provider_completes_fails_or_loses_to_a_cancel,
+    the_same_end_twice_is_one_end_and_another_is_refused,
+    whoever_waits_for_what_has_ended_is_answered_at_once,
+    whoever_waits_is_woken_by_the_end,
+    whoever_waits_gets_the_deltas_meanwhile_and_the_body_at_the_end,
+    whoever_waits_for_what_is_cancelled_is_told_so,
+    whoever_waits_for_what_fails_gets_the_providers_words,
+    whoever_waits_too_short_is_told_so_and_nothing_is_lost,
+    two_thousand_watchers_are_all_answered_once_although_the_only_provider_dies,
 );
 
 async fn assigned(stream: &mut Assignments) -> Assignment {
@@ -147,4 +158,194 @@ async fn a_result_and_its_usage_are_there_for_whoever_waits(dialect: Dialect) {
     let result = engine.wait_for(id, PATIENCE).await.unwrap().result().unwrap();
     let usage = windlass::domain::usage::Usage::of(&result).unwrap();
     assert_eq!((usage.prompt_tokens, usage.completion_tokens, usage.total_tokens), (3, 4, 7));
+}
+
+async fn an_inference_is_in_line_as_soon_as_it_is_asked(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let id = ask(&engine, "fast").await;
+    let task = engine.tasks().show(id).await.unwrap().unwrap();
+    assert_eq!((task.status, task.queue.as_str()), (State::Pending, "fast"));
+    assert_eq!(task.pool.as_deref(), Some("fast"));
+}
+
+async fn of_many_providers_that_claim_at_once_one_gets_it(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    ask(&engine, "fast").await;
+    let mut claims = Vec::new();
+    for _ in 0..8 {
+        let session = provider(&engine, "fast", 1).await;
+        let engine = engine.clone();
+        claims.push(tokio::spawn(async move {
+            engine.claim(session, claim(1, Duration::ZERO)).await.unwrap().len()
+        }));
+    }
+    let mut taken = 0;
+    for claim in claims {
+        taken += claim.await.unwrap();
+    }
+    assert_eq!(taken, 1);
+}
+
+/// An inference and who holds it.
+async fn held(engine: &windlass::Engine) -> Assignment {
+    ask(engine, "fast").await;
+    let session = provider(engine, "fast", 1).await;
+    engine.claim(session, claim(1, PATIENCE)).await.unwrap().pop().unwrap()
+}
+
+fn failure() -> Finishing {
+    let error = windlass::domain::failure::TaskError {
+        code: "OVERLOADED".into(),
+        message: "the model is overloaded".into(),
+        detail: None,
+    };
+    Finishing::Fail { error, retry_after_ms: None, chance: 0.0 }
+}
+
+async fn a_provider_completes_fails_or_loses_to_a_cancel(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let one = held(&engine).await;
+    assert_eq!(end(&engine, &one, Finishing::Complete(Some("1".into()))).await, State::Completed);
+    let two = held(&engine).await;
+    assert_eq!(end(&engine, &two, failure()).await, State::Failed, "without a retry");
+    let three = held(&engine).await;
+    engine.cancel(three.task.id, "ann", None).await.unwrap();
+    let late = crate::world::finish(&three, Finishing::Complete(None));
+    let late = engine.finish(vec![late]).await.pop().unwrap();
+    assert_eq!(windlass::engine::Error::from(late.unwrap_err()).code(), "lease_lost");
+}
+
+async fn the_same_end_twice_is_one_end_and_another_is_refused(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let held = held(&engine).await;
+    completed(&engine, &held).await;
+    completed(&engine, &held).await;
+    let other = crate::world::finish(&held, failure());
+    let other = engine.finish(vec![other]).await.pop().unwrap();
+    assert_eq!(windlass::engine::Error::from(other.unwrap_err()).code(), "already_finished");
+    let id = held.task.id;
+    assert_eq!(crate::world::story(&engine, id).await.len(), 3, "one end in the history");
+    engine.cancel(id, "ann", None).await.unwrap_err();
+    assert_eq!(status(&engine, id).await, State::Completed);
+}
+
+async fn whoever_waits_for_what_has_ended_is_answered_at_once(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let held = held(&engine).await;
+    completed(&engine, &held).await;
+    let waited = engine.wait_for(held.task.id, Duration::ZERO).await.unwrap();
+    assert_eq!(waited.result().unwrap(), json!("done"));
+    let mut watching = engine.watch(held.task.id).await.unwrap();
+    assert_eq!(next(&mut watching).await, "finished completed");
+}
+
+async fn whoever_waits_is_woken_by_the_end(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let held = held(&engine).await;
+    let waiting = engine.clone();
+    let id = held.task.id;
+    let waited = tokio::spawn(async move { waiting.wait_for(id, PATIENCE).await.unwrap() });
+    eventually("it waits", || async { engine.open_waits() == 1 }).await;
+    completed(&engine, &held).await;
+    assert_eq!(waited.await.unwrap().result().unwrap(), json!("done"));
+}
+
+async fn whoever_waits_gets_the_deltas_meanwhile_and_the_body_at_the_end(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let held = held(&engine).await;
+    let mut watching = engine.watch(held.task.id).await.unwrap();
+    post(&engine, &held, 0, &["do", "ne"]).await;
+    assert_eq!(next(&mut watching).await, "1.0 \"do\"");
+    assert_eq!(next(&mut watching).await, "1.1 \"ne\"");
+    completed(&engine, &held).await;
+    assert_eq!(next(&mut watching).await, "finished completed");
+}
+
+async fn whoever_waits_for_what_is_cancelled_is_told_so(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let id = ask(&engine, "fast").await;
+    let waiting = engine.clone();
+    let waited = tokio::spawn(async move { waiting.wait_for(id, PATIENCE).await.unwrap() });
+    eventually("it waits", || async { engine.open_waits() == 1 }).await;
+    engine.cancel(id, "ann", None).await.unwrap();
+    let told = waited.await.unwrap().result().unwrap_err().to_string();
+    assert!(told.contains("ended cancelled"), "{told}");
+}
+
+async fn whoever_waits_for_what_fails_gets_the_providers_words(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let held = held(&engine).await;
+    end(&engine, &held, failure()).await;
+    let waited = engine.wait_for(held.task.id, PATIENCE).await.unwrap();
+    let told = waited.result().unwrap_err().to_string();
+    assert!(told.contains("the model is overloaded"), "{told}");
+}
+
+async fn whoever_waits_too_short_is_told_so_and_nothing_is_lost(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let held = held(&engine).await;
+    let waited = engine.wait_for(held.task.id, Duration::from_millis(1)).await.unwrap();
+    assert_eq!(waited.result().unwrap_err().code(), "wait_timed_out");
+    completed(&engine, &held).await;
+    assert!(engine.wait_for(held.task.id, Duration::ZERO).await.unwrap().done);
+}
+
+const MANY: usize = 2_000;
+
+/// As much as there is at once.
+async fn without_limits(engine: &windlass::Engine) {
+    let rules = engine.limits_in_use().await.unwrap().0.rules;
+    for rule in rules {
+        engine.delete_limit(rule.rule.scope, rule.rule.name, "tester").await.unwrap();
+    }
+}
+
+async fn two_thousand_watchers_are_all_answered_once_although_the_only_provider_dies(
+    dialect: Dialect,
+) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    without_limits(&engine).await;
+    let mut answered = Vec::new();
+    for _ in 0..MANY {
+        let id = ask(&engine, "fast").await;
+        let mut watching = engine.watch(id).await.unwrap();
+        answered.push(tokio::spawn(async move {
+            let (mut text, mut resets, mut ends) = (String::new(), 0, 0);
+            while let Some(watched) = futures_util::StreamExt::next(&mut watching).await {
+                match watched {
+                    Watched::Delta { value, .. } => text += value.as_str().unwrap(),
+                    Watched::Reset { .. } => (text, resets) = (String::new(), resets + 1),
+                    Watched::Finished(task) => {
+                        assert_eq!(task.status, State::Completed);
+                        ends += 1;
+                    }
+                }
+            }
+            (id, text, resets, ends)
+        }));
+    }
+    // The first one begins some of them and dies.
+    let mut first = engine.open_stream(provider(&engine, "fast", 100).await).await.unwrap();
+    for _ in 0..100 {
+        let held = assigned(&mut first).await;
+        post(&engine, &held, 0, &["lost "]).await;
+    }
+    drop(first);
+    let second = provider(&engine, "fast", 500).await;
+    let mut done = 0;
+    while done < MANY {
+        for held in engine.claim(second, claim(500, PATIENCE)).await.unwrap() {
+            post(&engine, &held, 0, &["answer ", &held.task.id.to_string()]).await;
+            completed(&engine, &held).await;
+            done += 1;
+        }
+    }
+    let mut resets = 0;
+    for answered in answered {
+        let (id, text, reset, ends) = answered.await.unwrap();
+        assert_eq!((text, ends), (format!("answer {id}"), 1));
+        resets += reset;
+    }
+    assert!(resets <= 100, "{resets}");
+    assert_eq!(engine.watchers(), 0);
 }

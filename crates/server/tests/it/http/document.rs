@@ -86,6 +86,8 @@ const ROUTES: &[&str] = &[
     "put /v1/limits/{scope}/{name}",
     "delete /v1/limits/{scope}/{name}",
     "get /v1/pauses",
+    "get /v1/pools",
+    "get /v1/pools/{name}",
     "post /v1/pauses",
     "delete /v1/pauses/{scope}",
     "delete /v1/pauses/{scope}/{name}",

@@ -22,6 +22,7 @@ mod list;
 mod node;
 mod page;
 mod poison;
+mod pool;
 mod pressure;
 mod remote;
 mod replay;

@@ -23,6 +23,7 @@ mod limit;
 mod list;
 mod notice;
 mod park;
+mod pool;
 mod pressure;
 mod replay;
 mod retention;
