@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 use windlass::Engine;
 use windlass::domain::id::TaskId;
+use windlass::domain::refusal::Refusal;
 use windlass::domain::request::SubmitRequest;
 use windlass::engine::{Error, Phase};
 use windlass::store::task::Task;
@@ -49,11 +50,18 @@ impl Ticket {
         take_key(&mut request, headers)?;
         let is_kept = request.idempotency_key.is_some();
         let task = new_task(api, &request, caller)?;
-        let outcome = api.engine.submit(vec![task]).await.pop();
-        let submitted = outcome.ok_or_else(|| Problem::from(no_outcome()))?;
-        let id = submitted.map_err(|rejection| refused(api, rejection))?.id;
         let (engine, actor) = (api.engine.clone(), caller.actor.clone());
-        Ok(Ticket { engine, id, actor, is_kept })
+        // Before the submit: its caller may go away while it is under way.
+        let mut ticket = Ticket { engine, id: task.id, actor, is_kept };
+        let outcome = api.engine.submit(vec![task]).await.pop();
+        match outcome.ok_or_else(|| Problem::from(no_outcome()))? {
+            Ok(submitted) => ticket.id = submitted.id,
+            Err(rejection) => {
+                ticket.keep();
+                return Err(refused(api, rejection));
+            }
+        }
+        Ok(ticket)
     }
 
     /// Somebody who looks at a task and does not decide about it.
@@ -89,9 +97,18 @@ impl Drop for Ticket {
         }
         let (engine, id, actor) = (self.engine.clone(), self.id, self.actor.clone());
         tokio::spawn(async move {
-            let reason = Some("its caller went away".to_owned());
-            if let Err(error) = engine.cancel(id, &actor, reason).await {
-                tracing::debug!(task = %id, %error, "a task whose caller went away goes on");
+            // A submit may be under way whose caller is gone already: look once more.
+            for pause in [Duration::ZERO, Duration::from_secs(1)] {
+                tokio::time::sleep(pause).await;
+                let reason = Some("its caller went away".to_owned());
+                match engine.cancel(id, &actor, reason).await {
+                    Err(Error::Refused(Refusal::UnknownTask)) => {}
+                    Err(error) => {
+                        tracing::debug!(task = %id, %error, "its caller went away; it goes on");
+                        return;
+                    }
+                    Ok(_) => return,
+                }
             }
         });
     }

@@ -62,13 +62,20 @@ impl Known {
         for session in open.into_iter().chain(closed) {
             let created = session.created_at.as_ms() / 1_000;
             let routes = &session.routes;
-            for name in &routes.pools {
+            let pins: Vec<String> = routes
+                .models
+                .iter()
+                .flat_map(|model| routes.pools.iter().map(move |pool| format!("{pool}/{model}")))
+                .collect();
+            // Where a provider takes what is pinned to its model is a part of its pool.
+            for name in routes.pools.iter().filter(|name| !pins.contains(name)) {
                 let fresh = Pool { created, ..Pool::default() };
                 let pool = known.pools.entry(name.clone()).or_insert(fresh);
                 pool.created = pool.created.min(created);
                 pool.has_any |= routes.models.is_empty();
                 for model in &routes.models {
-                    let has_queue = routes.queues.contains(&format!("{name}/{model}"));
+                    let queue = format!("{name}/{model}");
+                    let has_queue = routes.pools.contains(&queue) || routes.queues.contains(&queue);
                     *pool.models.entry(model.clone()).or_default() |= has_queue;
                     let place = (name.clone(), created);
                     let (_, first) = known.models.entry(model.clone()).or_insert(place);
@@ -232,13 +239,13 @@ mod tests {
     fn session(pool: &str, models: &[&str], is_open: bool) -> Session {
         let now: Timestamp = "2026-01-31T12:00:00.000Z".parse().unwrap();
         let models: Vec<String> = models.iter().map(|model| (*model).to_owned()).collect();
-        let queues = models.iter().map(|model| format!("{pool}/{model}")).collect();
-        let pools = vec![pool.to_owned()];
+        let mut pools = vec![pool.to_owned()];
+        pools.extend(models.iter().map(|model| format!("{pool}/{model}")));
         Session {
             id: SessionId(Uuid::now_v7()),
             name: "p".into(),
             worker_type: None,
-            routes: Routes { queues, pools, models, ..Routes::default() },
+            routes: Routes { pools, models, ..Routes::default() },
             slots: 1,
             lease_ms: None,
             node: None,

@@ -40,6 +40,7 @@ async fn a_chat_is_answered_through_its_pool(server: Server) {
     let task = server.task(&task).await;
     assert_eq!((&task["kind"], &task["status"]), (&json!("inference"), &json!("completed")));
     assert_eq!((&task["pool"], &task["model"]), (&json!("fast"), &Json::Null));
+    assert_eq!(task["usage"]["total_tokens"], 7);
     assert_eq!(task["payload"]["endpoint"], "chat.completions");
     assert_eq!(task["payload"]["body"]["model"], "fast", "as the client sent it");
 }
@@ -127,7 +128,10 @@ async fn a_model_is_a_pool_or_a_providers_model_or_both(server: Server) {
         let task = server.task(reply.header("windlass-task").unwrap()).await;
         reply.expect(200);
         assert_eq!((&task["pool"], &task["model"]), (&json!("fast"), &json!(MODEL)), "{name}");
+        assert_eq!(task["queue"], pinned, "only those who have the model look there");
     }
+    let pools = server.get("/v1/pools").await.expect(200);
+    assert_eq!(column(&pools["items"], "name"), ["fast", &pinned]);
     let error = told(server.get("/v1/models/slow").await, 404, "model_not_found");
     let message = error["message"].as_str().unwrap();
     assert!(message.contains("`slow`") && message.contains("fast, tiny"), "{message}");

@@ -64,6 +64,16 @@ async fn an_upstream_that_does_not_begin_in_time_fails_the_task() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upstream_that_falls_silent_fails_the_task() {
+    let (server, _upstream, _provider) = somewhere(&["--idle-timeout", "300ms"]).await;
+    let response = open(&server, "/v1/chat/completions", streams("stall")).await;
+    let said = Reading::of(response).rest().await;
+    let mut seen = chunks(&said);
+    assert_eq!(seen.pop().unwrap()["error"]["code"], "timeout", "{said:?}");
+    assert_eq!(text(&seen), "You said ");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_taken_while_the_upstream_is_ill() {
     let server = Server::start(Place::sqlite(), &[]).await;
     let upstream = Upstream::start().await;
@@ -130,6 +140,21 @@ async fn a_provider_that_may_not_wait_gives_back_what_it_holds() {
     let _other = Provider::start(&server, &upstream, "fast", &[]);
     upstream.released.add_permits(2);
     assert_eq!(text(&chunks(&Reading::of(response).rest().await)), "You said hold.");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_that_is_killed_is_replaced_and_nobody_notices() {
+    let (server, upstream, mut provider) = somewhere(&[]).await;
+    let response = open(&server, "/v1/chat/completions", streams("hold")).await;
+    let task = response.headers()["windlass-task"].to_str().unwrap().to_owned();
+    eventually("it is held", async || upstream.asked("chat").len() == 1).await;
+    provider.kill();
+    let _other = Provider::start(&server, &upstream, "fast", &[]);
+    // One for the call of the dead, too, if it is not noticed yet.
+    upstream.released.add_permits(2);
+    // It takes as long as a session lives without a sign of life.
+    assert_eq!(text(&chunks(&Reading::of(response).rest().await)), "You said hold.");
+    assert_eq!(server.task(&task).await["attempt"], 2);
 }
 
 #[test]

@@ -162,13 +162,20 @@ async fn chat(
             events.truncate(2);
             events.push(broken());
         }
+        "stall" => events.truncate(2),
         "break at first" if upstream.is_first() => events = vec![broken()],
         _ => events.push(Ok(Bytes::from("data: [DONE]\n\n"))),
     }
     let is_broken = events.last().is_some_and(Result::is_err);
     // What is passed on must be read before the connection breaks, or it would be lost with it.
+    let is_stalled = words == "stall";
     let events = futures_util::stream::unfold(events.into_iter(), move |mut events| async move {
-        let event = events.next()?;
+        let Some(event) = events.next() else {
+            if is_stalled {
+                std::future::pending::<()>().await;
+            }
+            return None;
+        };
         if is_broken && event.is_err() {
             tokio::time::sleep(std::time::Duration::from_millis(300)).await;
         }
