@@ -100,6 +100,12 @@ impl Line {
         self.lanes.get(&lane).map(|(_, key)| *key)
     }
 
+    /// Whether the lane's share has another that may have something.
+    pub fn has_others(&self, lane: i64) -> bool {
+        let share = self.lanes.get(&lane).and_then(|(name, _)| self.shares.get(name));
+        share.is_some_and(|share| share.heads.len() > 1)
+    }
+
     /// The lanes that may have something, in no order.
     pub fn lanes(&self) -> impl Iterator<Item = i64> {
         self.lanes.keys().copied()
@@ -132,8 +138,7 @@ impl Line {
             let Some((_, name)) = self.order.pop_first() else { break };
             let Some(share) = self.shares.get_mut(&name) else { continue };
             share.place = None;
-            let mut heads = share.heads.iter().map(|(_, lane)| *lane);
-            let has_room = |lane: &i64| {
+            let mut has_room = |lane: &i64| {
                 // Asked once: what is full stays full.
                 let room = !full.contains(lane) && fits(*lane);
                 if !room {
@@ -141,7 +146,13 @@ impl Line {
                 }
                 room
             };
-            let Some(lane) = heads.find(has_room) else {
+            // Of a lane only the head is known, so a share that has several turns takes from its
+            // lanes in turn: an urgent one is not behind what follows another's urgent head.
+            let mut heads: Vec<i64> = share.heads.iter().map(|(_, lane)| *lane).collect();
+            if heads.len() > 1 {
+                heads.sort_by_key(|lane| quotas.get(lane).copied().unwrap_or_default());
+            }
+            let Some(lane) = heads.into_iter().find(|lane| has_room(lane)) else {
                 passed.push(name);
                 continue;
             };
@@ -258,6 +269,18 @@ mod tests {
         assert_eq!(first(&mut line), 1);
         line.close(1);
         assert_eq!(first(&mut line), 3);
+    }
+
+    #[test]
+    fn several_turns_of_a_venture_are_taken_from_its_lanes_in_turn() {
+        let mut line = Line::default();
+        line.open("v", 1, key(9));
+        line.open("v", 2, key(5));
+        line.open("v", 3, key(0));
+        let quotas = |parts: Vec<Part>| parts.iter().map(|p| (p.lane, p.quota)).collect::<Vec<_>>();
+        assert_eq!(quotas(line.take(2, |_| true)), [(1, 1), (2, 1)]);
+        assert_eq!(quotas(line.take(7, |_| true)), [(1, 3), (2, 2), (3, 2)]);
+        assert_eq!(quotas(line.take(4, |lane| lane != 1)), [(2, 2), (3, 2)]);
     }
 
     #[test]

@@ -32,7 +32,7 @@ named! {
         Venture = "venture",
         /// The tasks of one stage.
         Stage = "stage",
-        /// The tasks of one agent.
+        /// The tasks of one agent; a delegation is its callee's unless it names another.
         Agent = "agent",
         /// The tasks of one queue.
         Queue = "queue",
@@ -243,7 +243,7 @@ impl<'a> From<&'a NewTask> for Names<'a> {
             portfolio: task.portfolio.as_deref(),
             venture: task.venture.as_deref(),
             stage: task.stage.as_deref(),
-            agent: task.agent.as_deref(),
+            agent: task.agent.as_deref().or(task.callee.as_deref()),
             queue: Some(&task.queue),
         }
     }
@@ -268,6 +268,11 @@ impl Bound {
     /// Whether submits have to ask.
     pub fn binds_submits(&self) -> bool {
         self.max_pending.is_some() || self.is(Mode::Drain)
+    }
+
+    /// Whether nothing of it begins, whatever is held: no count is needed to know.
+    pub fn lets_nothing_begin(&self) -> bool {
+        self.is(Mode::Pause) || self.max_active == Some(0)
     }
 
     /// Whether claims have to ask.

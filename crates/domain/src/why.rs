@@ -124,9 +124,10 @@ pub struct Line {
     pub workers: i64,
     /// How many tasks those may hold at once.
     pub slots: i64,
-    /// Ready tasks before it in its own lane, counted to one more than [`MOST_COUNTED`].
+    /// Ready tasks of its venture before it, counted to one more than [`MOST_COUNTED`].
     pub ahead: i64,
-    /// Ventures that have something ready in this queue, itself included; counted likewise.
+    /// Ventures that have something ready in this queue and are not paused, itself included;
+    /// counted likewise.
     pub ventures: i64,
     /// Pending tasks of the whole queue.
     pub pending: i64,
@@ -382,7 +383,7 @@ fn ready(facts: &Facts) -> Reason {
 }
 
 /// When a task's turn comes at the pace of its queue: ventures take turns, so each task before it
-/// in its lane lets one of every other venture go first, as far as there are so many.
+/// in its venture lets one of every other venture go first, as far as there are so many.
 fn estimated_start_ms(line: &Line) -> Option<i64> {
     let turns = (line.ahead.saturating_add(1)).saturating_mul(line.ventures.max(1));
     let depth = turns.min(line.pending.max(line.ahead.saturating_add(1)));

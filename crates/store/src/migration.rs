@@ -58,6 +58,7 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(21, "submit_limit", "0021_submit_limit"),
     migration!(22, "worker_type", "0022_worker_type"),
     migration!(23, "share_limits", "0023_share_limits"),
+    migration!(24, "callee_limits", "0024_callee_limits"),
     migration!(30, "delta", "0030_delta"),
 ];
 

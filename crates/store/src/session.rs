@@ -240,11 +240,26 @@ impl Sessions {
 /// How many sessions are looked at to see who takes a queue.
 const MOST_OF_QUEUE: i64 = 10_000;
 
-/// The sessions that are alive and name a queue: what they take, and how many slots they have.
-pub(crate) fn of_queue(tx: &mut dyn Tx, queue: &str, now: Timestamp) -> Result<Vec<(Routes, i32)>> {
+/// A session that names a queue.
+pub(crate) struct OfQueue {
+    pub(crate) id: SessionId,
+    pub(crate) routes: Routes,
+    pub(crate) slots: i32,
+    pub(crate) worker_type: Option<String>,
+}
+
+/// The sessions that are alive and name a queue.
+pub(crate) fn of_queue(tx: &mut dyn Tx, queue: &str, now: Timestamp) -> Result<Vec<OfQueue>> {
     let params = vec![queue.into(), now.into(), MOST_OF_QUEUE.into()];
-    let rows = tx.run(Call::one(&OF_QUEUE, params))?;
-    rows.iter().map(|row| Ok((read_routes(row, 0)?, row.int32(1)?))).collect()
+    let read = |row: &Row| {
+        Ok(OfQueue {
+            routes: read_routes(row, 0)?,
+            slots: row.int32(1)?,
+            id: SessionId(row.uuid(2)?),
+            worker_type: row.maybe(3, Row::text)?.map(str::to_owned),
+        })
+    };
+    tx.run(Call::one(&OF_QUEUE, params))?.iter().map(read).collect()
 }
 
 /// What a session is called; `None` if this is none that is remembered.

@@ -63,7 +63,9 @@ pub struct Backpressure {
 /// Everything there is to say about a load.
 pub fn backpressure(load: &Load) -> Backpressure {
     let ahead = if load.only_later { 0 } else { load.pending };
-    let wait = estimated_wait_ms(ahead, load.drained, load.drained_over_ms);
+    // Where nothing may begin, what left lately was cancelled: that is no pace.
+    let drained = if load.max_active == Some(0) { 0 } else { load.drained };
+    let wait = estimated_wait_ms(ahead, drained, load.drained_over_ms);
     Backpressure {
         level: level(load),
         global_utilization: utilization(load.active, load.max_active),
@@ -123,7 +125,9 @@ fn exceeds(held: i64, limit: Option<i64>, percent: i128) -> bool {
 
 fn recommendations(load: &Load, wait_ms: Option<i64>) -> Vec<String> {
     let mut words = Vec::new();
-    if exceeds(load.active, load.max_active, 90) {
+    if load.max_active == Some(0) && load.pending > 0 {
+        words.push("raise the active limit: it is 0, so nothing begins");
+    } else if exceeds(load.active, load.max_active, 90) {
         words.push("add workers only with a higher active limit: nearly all of it is in use");
     } else if exceeds(load.active, load.max_active, 70) {
         words.push("plan for a higher active limit: more than 70 % of it is in use");

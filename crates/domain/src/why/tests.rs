@@ -185,7 +185,7 @@ fn others() -> Vec<(Facts, &'static str, &'static str)> {
             "no_worker",
             "takes job tasks of queue `q`",
         ),
-        (facts(), "ready", "is ready, first in its lane; 1 worker is there; nothing has left"),
+        (facts(), "ready", "is ready, first of its venture; 1 worker is there; nothing has left"),
     ]
 }
 

@@ -129,6 +129,12 @@ impl Reason {
                 format!("; held by {}{more}", holder(first))
             }
         };
+        if *scope == Scope::WorkerType {
+            let most = many(*limit, "task", "tasks");
+            return format!(
+                "a session of {what} may hold {most}, and all that would take it do{by}"
+            );
+        }
         let most = many(*limit, "active task", "active tasks");
         format!("{what} may have {most} and has {held}{by}")
     }
@@ -138,7 +144,7 @@ impl Reason {
             return String::new();
         };
         let ahead = match (ahead, ahead_at_least) {
-            (0, _) => "first in its lane".to_owned(),
+            (0, _) => "first of its venture".to_owned(),
             (n, false) => format!("behind {}", many(*n, "task", "tasks")),
             (n, true) => format!("behind more than {n} tasks"),
         };

@@ -103,7 +103,7 @@ impl From<client::Error> for Failure {
                     507 => 74,
                     _ => 1,
                 };
-                let hint = hint(&problem.code, problem.status);
+                let hint = hint(&problem.code, problem.status, &problem.detail);
                 let mut failure = Failure::new(&problem.code, problem.detail, exit);
                 failure.hint = hint.map(str::to_owned);
                 failure.errors = problem.errors;
@@ -115,10 +115,12 @@ impl From<client::Error> for Failure {
 }
 
 /// What to do about a refusal, where the server's words do not say it for a command line.
-fn hint(refused: &str, status: u16) -> Option<&'static str> {
+fn hint(refused: &str, status: u16, detail: &str) -> Option<&'static str> {
     Some(match (refused, status) {
         (_, 401) => "set WINDLASS_KEY, or `key` in windlass.toml, to a key of this server",
         (_, 403) => "use a key that may do this",
+        ("not_found", _) if detail.contains("limit") => "`windlass limit list` shows all limits",
+        ("not_found", _) if detail.contains("pause") => "`windlass pause` shows what is paused",
         ("not_found", _) => "check the id; `windlass task list` shows the newest tasks",
         ("draining", _) => "`windlass pause` lists what is stopped, `windlass resume` ends it",
         ("queue_full", _) => "wait until tasks are done, start more workers, or raise the limit",

@@ -284,6 +284,11 @@ impl From<Problem> for BatchResult {
     }
 }
 
+/// A batch is always submitted: a dry run is of one task.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoParams {}
+
 /// Submit many tasks.
 #[utoipa::path(post, path = "/v1/tasks/batch", tag = "tasks",
     operation_id = "submit_tasks", request_body = BatchRequest,
@@ -293,6 +298,7 @@ impl From<Problem> for BatchResult {
 pub async fn submit_batch(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
+    Params(NoParams {}): Params<NoParams>,
     Body(batch): Body<BatchRequest>,
 ) -> Result<Response> {
     validate::batch("/tasks", batch.tasks.len(), 0)?;

@@ -1,5 +1,10 @@
--- How many ready tasks stand in lane $1 before the place ($2, $3); counted to $4.
+-- How many ready tasks of the same venture stand before the place ($2, $3) of lane $1; counted to
+-- $4.
 SELECT count(*) FROM (
-    SELECT 1 AS one FROM task_state
-    WHERE ready AND lane = $1::bigint AND (order_key, id) < ($2::bigint, $3::uuid)
+    SELECT 1 AS one
+    FROM lane mine
+    JOIN lane l ON l.queue = mine.queue AND l.profile = mine.profile AND l.venture = mine.venture
+    JOIN task_state st ON st.ready AND st.lane = l.id
+        AND (st.order_key, st.id) < ($2::bigint, $3::uuid)
+    WHERE mine.id = $1::bigint
     LIMIT $4::bigint) ahead

@@ -1,5 +1,6 @@
 -- transition: pending, retry -> claimed or running
 -- Of each lane $9 at most its quota $11, from the key $10 upwards, skipping rows that others hold.
+-- Rows that were taken are followed by the keys that come next in the lanes for which $12 asks.
 -- $2 and $3 name the call: later rows take the later ids of $6 and $7. What it took in another
 -- transaction was its answer: it gets no more, unless $8 says that this is its next round.
 WITH clock AS MATERIALIZED (
@@ -22,6 +23,18 @@ WITH clock AS MATERIALIZED (
 ), numbered AS MATERIALIZED (
     SELECT id, (SELECT n FROM earlier) + row_number() OVER () AS n FROM picked
 )
+, next AS MATERIALIZED (
+    SELECT l.lane, n.order_key
+    FROM unnest($9::bigint[], $10::bigint[], $11::bigint[], $12::bool[])
+            AS l (lane, from_key, quota, peeks),
+        LATERAL (
+            SELECT order_key FROM task_state
+            WHERE ready AND lane = l.lane AND order_key >= l.from_key
+            ORDER BY order_key, id
+            OFFSET l.quota
+            LIMIT 1) n
+    WHERE l.peeks
+), taken AS (
 UPDATE task_state s
 SET status = CASE WHEN $5::bool THEN 'running' ELSE 'claimed' END::task_status,
     from_status = s.status, event = 'claim', change_id = ($7::uuid[])[i.n], actor = $2,
@@ -38,3 +51,7 @@ SET status = CASE WHEN $5::bool THEN 'running' ELSE 'claimed' END::task_status,
 FROM numbered i, clock
 WHERE s.id = i.id
 RETURNING s.lane, s.order_key
+)
+SELECT lane, order_key, TRUE FROM taken
+UNION ALL
+SELECT lane, order_key, FALSE FROM next

@@ -4,7 +4,7 @@
 use super::Tasks;
 use super::cold::{self, Ask};
 use super::lane::{Common, Lanes};
-use super::room::{Lock, Room};
+use super::room::{self, Lock, Room};
 use super::row::{Task, task};
 use super::slot;
 use super::take::{Asking, Look, take};
@@ -17,6 +17,7 @@ use crate::tx::{Call, Tx};
 use crate::value::Row;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 use uuid::Uuid;
 use windlass_domain::command::Command;
 use windlass_domain::id::{ClaimId, LeaseId, TaskId};
@@ -105,15 +106,28 @@ async fn run(
     let mut asking: Vec<Asking> = claims.into_iter().map(Asking::new).collect();
     let mut open: Vec<usize> = (0..asking.len()).collect();
     let lines = asking.iter().map(|asking| asking.lines.len()).max().unwrap_or_default();
+    let mut is_crowded = false;
     for _ in 0..ROUNDS + lines {
-        let (lanes, wanted) = (Arc::clone(lanes), open.iter().map(|&i| asking[i].clone()));
+        let (known, wanted) = (Arc::clone(lanes), open.iter().map(|&i| asking[i].clone()));
         let wanted: Vec<Asking> = wanted.collect();
         let body = move |tx: &mut dyn Tx| {
-            let room = Room::adding(wanted.iter().map(|asking| asking.left() as usize).sum());
-            take(tx, &lanes, &wanted, Vec::new(), Look::Everywhere, room)
+            let room = match is_crowded {
+                true => Room::alone(),
+                false => Room::adding(wanted.iter().map(|asking| asking.left() as usize).sum()),
+            };
+            take(tx, &known, &wanted, Vec::new(), Look::Everywhere, room)
         };
         let (each, everything) = match store.write("claim", body).await {
-            Ok(took) => took.settle(),
+            Ok(took) => {
+                if let Some(ms) = took.next_period_ms {
+                    lanes.wake_in(Duration::from_millis(ms.unsigned_abs()));
+                }
+                took.settle()
+            }
+            Err(error) if room::is_crowded(&error) && !is_crowded => {
+                is_crowded = true;
+                continue;
+            }
             // What was taken in an earlier round is somebody's already.
             Err(error) => {
                 let outcome = |asking: Asking| match asking.has.is_empty() {
@@ -186,8 +200,15 @@ impl Tasks {
                 room.hold(tx, Lock::Active, asks.iter().map(|(_, bounds)| &bounds[..]))?;
             }
             let fitting = asks.iter().filter(|(_, bounds)| room.admit(bounds)).take(free);
-            let fitting: Vec<Ask> = fitting.map(|(ask, _)| ask.clone()).collect();
-            cold::decide_all(tx, &fitting)
+            let (fitting, bounds): (Vec<Ask>, Vec<&Vec<Bound>>) =
+                fitting.map(|(ask, bounds)| (ask.clone(), bounds)).unzip();
+            let outcomes = cold::decide_all(tx, &fitting)?;
+            let taken = bounds.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_ok());
+            taken.for_each(|(bounds, _)| room.took(bounds, 1));
+            if let Some(call) = room.rates(tx.fixed_now()) {
+                tx.run(call)?;
+            }
+            Ok(())
         };
         self.store.write("claim_tasks", body).await?;
         let claim = claim.clone();

@@ -19,7 +19,7 @@ use crate::tx::Tx;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use uuid::Uuid;
-use windlass_domain::limit::Bound;
+use windlass_domain::limit::{Bound, Limits};
 use windlass_domain::profile::Profile;
 use windlass_domain::task::{NewTask, When};
 
@@ -156,12 +156,12 @@ impl Batch {
         let all: Vec<&Placed> = self.tasks.iter().collect();
         // Both locks at once, where both are needed: it is the same round trip.
         let most = self.claims.iter().map(|claim| claim.max).sum::<usize>().max(all.len());
-        let mut room = Room::adding(most);
-        if let Some(limits) = self.lanes.limits()
-            && self.claims.iter().any(|claim| slot::is_bound(&limits, claim))
-        {
-            room.lock_alone();
-        }
+        let is_typed =
+            |limits: Arc<Limits>| self.claims.iter().any(|claim| slot::is_bound(&limits, claim));
+        let mut room = match self.lanes.limits().is_some_and(is_typed) {
+            true => Room::alone(),
+            false => Room::adding(most),
+        };
         let bound = |placed: &&Placed| placed.bounds.iter().any(Bound::binds_claims);
         let lock = if all.iter().any(bound) { Lock::Both } else { Lock::Pending };
         let (accepted, mut outcomes) = admit(tx, &all, &mut room, lock)?;

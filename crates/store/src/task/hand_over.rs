@@ -64,6 +64,10 @@ pub(super) fn hand_over(
     if before.len() > MOST_LANES {
         return Ok(None);
     }
+    // What is handed out under a rate is written down by an ordinary claim.
+    if placed.bounds.iter().any(|bound| bound.rate.is_some()) {
+        return Ok(None);
+    }
     let fits = match placed.bounds.iter().any(Bound::binds_claims) {
         true => {
             room.hold(tx, Lock::Active, [&placed.bounds[..]])?;
@@ -71,7 +75,7 @@ pub(super) fn hand_over(
         }
         false => true,
     };
-    if !fits || placed.bounds.iter().any(|bound| bound.rate.is_some()) {
+    if !fits {
         return Ok(None);
     }
     // Fresh on every try: one that may have been given out must not be given out again.

@@ -44,10 +44,7 @@ const RIPEN_EVERY: Duration = Duration::from_millis(100);
 /// For how long a key that was full is passed over, unless something of it ends on this node.
 const FULL_FOR: Duration = Duration::from_millis(50);
 
-/// How many more lanes than tasks wanted a claim looks at: some may be full.
-const MORE_CANDIDATES: usize = 16;
-
-/// What the tasks of a lane have in common.
+/// What the tasks of a lane have in common. The agent of a delegation is who it is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Common {
     pub(super) queue: String,
@@ -67,7 +64,7 @@ impl From<&NewTask> for Common {
             venture: text(&task.venture),
             portfolio: text(&task.portfolio),
             stage: text(&task.stage),
-            agent: text(&task.agent),
+            agent: text(if task.agent.is_some() { &task.agent } else { &task.callee }),
         }
     }
 }
@@ -81,7 +78,7 @@ impl From<&Task> for Common {
             venture: text(&task.venture),
             portfolio: text(&task.portfolio),
             stage: text(&task.stage),
-            agent: text(&task.agent),
+            agent: text(if task.agent.is_some() { &task.agent } else { &task.callee }),
         }
     }
 }
@@ -149,6 +146,8 @@ struct State {
     /// A time that is past for sure: that of a task that was claimed.
     past: Timestamp,
     scanned: Option<Instant>,
+    /// When everybody who waits is told next.
+    waking: Option<Instant>,
     /// The looks under way, each with what was written since it began: lanes and lowest keys.
     under_way: Vec<(u64, HashMap<i64, i64>)>,
     looks: u64,
@@ -165,6 +164,7 @@ impl Default for State {
             full: HashMap::new(),
             past: Timestamp::EPOCH,
             scanned: None,
+            waking: None,
             under_way: Vec::new(),
             looks: 0,
         }
@@ -423,6 +423,22 @@ impl Lanes {
         }
     }
 
+    /// Tells everybody who waits in so long: the period of a rate ends then.
+    pub(super) fn wake_in(self: &Arc<Self>, after: Duration) {
+        let at = Instant::now() + after;
+        let mut state = self.lock();
+        if state.waking.is_some_and(|known| known <= at) {
+            return;
+        }
+        state.waking = Some(at);
+        let lanes = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::time::sleep_until(at.into()).await;
+            lanes.lock().waking.take_if(|known| *known <= at);
+            lanes.freed([None]);
+        });
+    }
+
     /// A look begins.
     pub(super) fn begin(self: &Arc<Self>) -> Looking {
         let mut state = self.lock();
@@ -453,22 +469,29 @@ impl Looking {
         lines.iter().any(|name| state.lines.get(name).is_some_and(|line| !line.is_empty()))
     }
 
-    /// What binds the lanes whose turn comes next, about `max` of them, leaving out those that
-    /// were full a moment ago.
-    pub(super) fn candidates(&self, lines: &[(String, Profile)], max: i64) -> Vec<Arc<[Bound]>> {
+    /// What binds the lanes whose turn comes next, `max` of each line, leaving out those that are
+    /// stopped or full, or were full a moment ago.
+    pub(super) fn candidates(
+        &self,
+        lines: &[(String, Profile)],
+        max: usize,
+        is_full: impl Fn(&Key) -> bool,
+    ) -> Vec<Arc<[Bound]>> {
         let mut state = self.lanes.lock();
         let mut found = Vec::new();
         for name in lines {
             let Some(line) = state.lines.remove(name) else { continue };
             let mut open = |lane| {
                 let bounds = state.bounds(lane);
-                let full = bounds.iter().any(|bound| state.is_full(&bound.key));
+                let full = bounds.iter().any(|bound| {
+                    bound.lets_nothing_begin() || is_full(&bound.key) || state.is_full(&bound.key)
+                });
                 if !full {
                     found.push(bounds);
                 }
                 !full
             };
-            line.next_lanes(max as usize + MORE_CANDIDATES, &mut open);
+            line.next_lanes(max, &mut open);
             state.lines.insert(name.clone(), line);
         }
         found
@@ -505,7 +528,15 @@ impl Looking {
         plan
     }
 
-    /// What became of a part: how many tasks were taken, and the key of the last.
+    /// Which of these parts have a neighbour in their venture: what comes behind them matters then.
+    pub(super) fn neighbours(&self, parts: &[Part]) -> Vec<bool> {
+        let mut state = self.lanes.lock();
+        let has =
+            |part: &Part| state.line(part.lane).is_some_and(|(line, _)| line.has_others(part.lane));
+        parts.iter().map(has).collect()
+    }
+
+    /// What became of a part: how many tasks were taken, and the key of the last, or of the next.
     pub(super) fn settle(&mut self, lane: i64, taken: i64, last_key: Option<i64>) {
         let Some(at) = self.in_hand.iter().position(|part| part.lane == lane) else { return };
         let part = self.in_hand.swap_remove(at);

@@ -65,6 +65,19 @@ impl Lock {
     }
 }
 
+/// The transaction shares a lock that it turns out to need for itself. Two who share it cannot both
+/// get it, so the transaction ends here; [`Room::alone`] is for its next try.
+fn crowded() -> Error {
+    Error::Busy(CROWDED.into())
+}
+
+const CROWDED: &str = "limits leave too little room to share their lock";
+
+/// Whether a transaction must be tried again with its locks for itself.
+pub(super) fn is_crowded(error: &Error) -> bool {
+    matches!(error, Error::Busy(detail) if detail == CROWDED)
+}
+
 /// Whether there is room for all who may share the lock.
 fn is_ample(bound: &Bound, lock: Lock, count: Count, margin: i64) -> bool {
     let (active, pending) = lock.limits(bound);
@@ -84,6 +97,8 @@ pub(super) struct Room {
     locked: u8,
     /// Which of them are shared.
     shared: u8,
+    /// When the periods end that run, or begin now.
+    periods: BTreeMap<Key, Timestamp>,
     /// How many were handed out of each key with a rate.
     rated: BTreeMap<Key, (i64, i64)>,
 }
@@ -98,8 +113,14 @@ impl Room {
             full: BTreeSet::new(),
             locked: 0,
             shared: 0,
+            periods: BTreeMap::new(),
             rated: BTreeMap::new(),
         }
+    }
+
+    /// For a transaction that must not share its locks.
+    pub(super) fn alone() -> Room {
+        Room::adding(usize::MAX)
     }
 
     /// Takes the lock and counts what bears on it. Keys that were counted before are not counted
@@ -139,14 +160,20 @@ impl Room {
         for row in &rows {
             let (key, count, began) = read(row)?;
             let Some(bound) = wanted.get(&key) else { continue };
-            // Whoever shares the lock leaves what is nearly full to those who have it alone.
+            // What is nearly full is for those who have the lock alone.
             if self.shares(lock) && !is_ample(bound, lock, count, self.margin) {
-                continue;
+                return Err(crowded());
             }
             let taken = match bound.rate {
-                Some(rate) if tx.now()? < began.plus_ms(rate.period_ms) => count.taken,
-                // No rate, or a period that is over.
-                _ => 0,
+                None => 0,
+                Some(rate) => {
+                    let (now, end) = (tx.now()?, began.plus_ms(rate.period_ms));
+                    // A period that is over: the next one begins with what is taken now.
+                    let is_over = end <= now;
+                    let end = if is_over { now.plus_ms(rate.period_ms) } else { end };
+                    self.periods.insert(key.clone(), end);
+                    if is_over { 0 } else { count.taken }
+                }
             };
             self.counts.insert(key, Count { taken, ..count });
         }
@@ -163,10 +190,11 @@ impl Room {
     ) -> Result<Vec<Row>> {
         let number = Value::Int(lock as i64);
         let keys: Vec<String> = wanted.keys().map(|key| key.text()).collect();
-        if is_locked && self.shares(lock) {
-            return tx.run(held(keys));
-        }
         let is_rated = lock.claims() && wanted.values().any(|bound| bound.rate.is_some());
+        if is_locked && self.shares(lock) {
+            // Rates are counted one after the other.
+            return if is_rated { Err(crowded()) } else { tx.run(held(keys)) };
+        }
         if is_locked || is_rated || !self.may_share || tx.dialect() == Dialect::Sqlite {
             return tx.run(Call::one(&HOLD, vec![number, keys.into()]));
         }
@@ -188,15 +216,10 @@ impl Room {
         self.shared & lock as u8 != 0
     }
 
-    /// No lock is to be shared.
-    pub(super) fn lock_alone(&mut self) {
-        self.may_share = false;
-    }
-
     /// Takes the lock of claims for itself, whatever binds.
     pub(super) fn lock_claims(&mut self, tx: &mut dyn Tx) -> Result<()> {
         let lock = Lock::Active as u8;
-        self.lock_alone();
+        self.may_share = false;
         if self.locked & lock == 0 || self.shares(Lock::Active) {
             self.counts.clear();
             self.locked |= lock;
@@ -221,6 +244,16 @@ impl Room {
         }
         limit::occupy(bounds, &mut self.counts);
         true
+    }
+
+    /// What is held now, for [`Room::go_back`].
+    pub(super) fn mark(&self) -> Counts {
+        self.counts.clone()
+    }
+
+    /// What took its place since then did not.
+    pub(super) fn go_back(&mut self, mark: Counts) {
+        self.counts = mark;
     }
 
     /// Whether one more task of these bounds may be submitted; it takes its place.
@@ -249,6 +282,17 @@ impl Room {
         };
         let items: Vec<_> = rated.into_iter().filter(|(_, (_, n))| *n > 0).map(item).collect();
         (!items.is_empty()).then(|| Call::each(&TAKE_RATE, vec![now.into()], items))
+    }
+
+    /// Whether a key turned out to have no room.
+    pub(super) fn is_full(&self, key: &Key) -> bool {
+        self.full.contains(key)
+    }
+
+    /// How long it takes until the first period ends of those whose rate is reached.
+    pub(super) fn next_period_ms(&self, now: Timestamp) -> Option<i64> {
+        let ends = self.periods.iter().filter(|(key, _)| self.full.contains(key));
+        ends.map(|(_, end)| end.since_ms(now).max(1)).min()
     }
 
     /// The keys that had no room.

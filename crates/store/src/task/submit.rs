@@ -214,7 +214,7 @@ const SUBMITS: Hot<Placed, Outcome<Submitted>> = Hot {
 type Refused = HashMap<Uuid, Outcome<Submitted>>;
 
 /// Which tasks the pending limits let in, in order, and what the others are told. A task that is
-/// there already is never refused: it was let in before.
+/// there already is never refused, and takes no place: it was let in before.
 pub(super) fn admit<'t>(
     tx: &mut dyn Tx,
     tasks: &[&'t Placed],
@@ -227,15 +227,29 @@ pub(super) fn admit<'t>(
         return Ok((tasks.to_vec(), refused));
     }
     room.hold(tx, lock, tasks.iter().map(|placed| &placed.bounds[..]))?;
+    let before = room.mark();
+    if tasks.iter().all(|placed| room.accept(&placed.bounds).is_ok()) {
+        return Ok((tasks.to_vec(), refused));
+    }
+    // Somebody is to be refused: now it matters who takes a place. Whoever is there already, or
+    // comes twice, takes none.
+    room.go_back(before);
     let mut accepted = Vec::with_capacity(tasks.len());
+    let mut keys = HashSet::new();
     for &placed in tasks {
-        match room.accept(&placed.bounds) {
-            Ok(()) => accepted.push(placed),
-            Err(refusal) => {
-                let known = look_up_in(tx, &placed.task)?;
-                let outcome = known.unwrap_or_else(|| Err(refusal.into()));
-                refused.insert(placed.task.id.0, outcome);
+        let task = &placed.task;
+        if let Some(known) = look_up_in(tx, task)? {
+            refused.insert(task.id.0, known);
+            continue;
+        }
+        let key = task.idempotency_key.as_ref().map(|key| (&task.idempotency_scope, key));
+        let comes_twice = key.is_some_and(|key| keys.contains(&key));
+        match if comes_twice { Ok(()) } else { room.accept(&placed.bounds) } {
+            Ok(()) => {
+                keys.extend(key);
+                accepted.push(placed);
             }
+            Err(refusal) => drop(refused.insert(task.id.0, Err(refusal.into()))),
         }
     }
     Ok((accepted, refused))

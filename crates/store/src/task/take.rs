@@ -24,9 +24,11 @@ use windlass_domain::profile::Profile;
 statement!(RIPEN, "task/ripen");
 statement!(CLAIM, "task/claim");
 statement!(shared COUNT_CLAIMED, "task/count_claimed");
+statement!(shared HEAD, "lane/head");
 
 /// All of the above.
-pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&RIPEN, &CLAIM, &COUNT_CLAIMED];
+pub(super) static STATEMENTS: &[&crate::statement::Statement] =
+    &[&RIPEN, &CLAIM, &COUNT_CLAIMED, &HEAD];
 
 /// How many due tasks one claim ripens: enough to keep up, few enough to stay short.
 const RIPEN_LIMIT: i64 = 1_000;
@@ -34,8 +36,10 @@ const RIPEN_LIMIT: i64 = 1_000;
 /// The most tasks that one claim takes.
 const MOST_TASKS: usize = 1_000;
 
-/// How often a claim turns to others when those whose turn it is turn out to be full.
-const ROUNDS: usize = 4;
+/// How many more lanes than tasks wanted a claim looks at first, and by how much more each time
+/// that those turn out to be full: a few looks go past any number of them.
+const MORE_LANES: usize = 16;
+const MORE_EACH_TIME: usize = 4;
 
 /// The ids that one try of a claim gives out. Fresh on every try, unlike other ids: the claim's id
 /// says what an earlier try took, and a lease that may have been given out must not be given out
@@ -106,6 +110,8 @@ pub(super) struct Took {
     untouched: HashSet<i64>,
     /// Whether all lanes were looked at and nothing was held back.
     everything: bool,
+    /// In how long the first rate that held something back begins anew.
+    pub(super) next_period_ms: Option<i64>,
 }
 
 impl Took {
@@ -184,9 +190,8 @@ pub(super) fn take(
         looked = true;
     }
     let everything = looked && !held_back;
-    if let Some(room) = &room {
-        lanes.fill(room.full().cloned());
-    }
+    let now = tx.now()?;
+    let next_period_ms = room.as_ref().and_then(|room| room.next_period_ms(now));
     let mut took = Took {
         each: Vec::new(),
         before: Vec::new(),
@@ -194,6 +199,7 @@ pub(super) fn take(
         lanes: HashMap::new(),
         untouched: HashSet::new(),
         everything,
+        next_period_ms,
     };
     match tx.dialect() {
         Dialect::Postgres => take_postgres(tx, lanes, asking, &plans, room, before, &mut took)?,
@@ -235,14 +241,16 @@ fn plan(
         return Ok(false);
     };
     let mut held_back = false;
+    let mut more = MORE_LANES;
     // Those whose turn it is may be full: then it is the next ones' turn.
-    for _ in 0..ROUNDS {
-        let left = |(asking, parts): (&Asking, &Vec<Part>)| asking.left() - quota(parts);
-        let wanted: i64 = asking.iter().zip(plans.iter()).map(left).sum();
-        let all: Vec<_> = asking.iter().flat_map(|asking| asking.lines.iter().cloned()).collect();
+    loop {
+        let left = |(asking, parts): &(&Asking, &Vec<Part>)| asking.left() - quota(parts);
+        let open = asking.iter().zip(plans.iter()).filter(|each| left(each) > 0);
+        let wanted: i64 = open.clone().map(|each| left(&each)).sum();
+        let all: Vec<_> = open.flat_map(|(asking, _)| asking.lines.iter().cloned()).collect();
         let candidates = match wanted {
             0 => Vec::new(),
-            _ => looking.candidates(&all, wanted),
+            _ => looking.candidates(&all, wanted as usize + more, |key| room.is_full(key)),
         };
         if candidates.is_empty() {
             return Ok(held_back || (wanted > 0 && looking.is_anybody(&all)));
@@ -256,10 +264,10 @@ fn plan(
         }
         lanes.fill(room.full().cloned());
         if !held_back {
-            break;
+            return Ok(false);
         }
+        more *= MORE_EACH_TIME;
     }
-    Ok(held_back)
 }
 
 fn add(parts: &mut Vec<Part>, more: Vec<Part>) {
@@ -304,9 +312,12 @@ fn take_postgres(
         shared.push(Value::UuidList(fresh.leases));
         shared.push(Value::UuidList(fresh.changes));
         shared.push(asking.again.into());
-        let item = |part: &Part| vec![part.lane.into(), part.from_key.into(), part.quota.into()];
+        let item = |(part, peeks): (&Part, bool)| {
+            vec![part.lane.into(), part.from_key.into(), part.quota.into(), peeks.into()]
+        };
         if !parts.is_empty() {
-            calls.push(Call::each(&CLAIM, shared, parts.iter().map(item).collect()));
+            let peeks = took.looking.neighbours(parts);
+            calls.push(Call::each(&CLAIM, shared, parts.iter().zip(peeks).map(item).collect()));
         }
     }
     let rated = room.filter(|_| is_rated(lanes, plans));
@@ -321,7 +332,9 @@ fn take_postgres(
                 rows.push(tx.run(call)?);
             }
             for row in rows[count..].iter().flatten() {
-                room.took(&lanes.bounds(row.int(0)?), 1);
+                if row.bool(2)? {
+                    room.took(&lanes.bounds(row.int(0)?), 1);
+                }
             }
             let rates: Vec<Call<'_>> = room.rates(tx.fixed_now()).into_iter().collect();
             let skip = rates.len();
@@ -337,12 +350,15 @@ fn take_postgres(
     took.before = rows;
     for ((asking, parts), held) in asking.iter().zip(plans).zip(held) {
         let rows = if parts.is_empty() { Vec::new() } else { claimed.next().unwrap_or_default() };
+        let mut new = 0;
         for row in &rows {
-            let (lane, key) = (row.int(0)?, row.int(1)?);
+            let (lane, key, is_taken) = (row.int(0)?, row.int(1)?, row.bool(2)?);
+            new += usize::from(is_taken);
+            // The next key is behind all that were taken.
             let entry = took.lanes.entry(lane).or_default();
-            *entry = (entry.0 + 1, entry.1.max(Some(key)));
+            *entry = (entry.0 + i64::from(is_taken), entry.1.max(Some(key)));
         }
-        took.add(asking, parts, assignments(&held)?, rows.len());
+        took.add(asking, parts, assignments(&held)?, new);
     }
     Ok(())
 }
@@ -383,7 +399,10 @@ fn take_sqlite(
             call.stop_when_empty = true;
             let taken = tx.run(call)?.len();
             new += taken;
-            took.lanes.entry(part.lane).or_default().0 += taken as i64;
+            let head = tx.run(Call::one(&HEAD, vec![part.lane.into()]))?;
+            let head = head.first().map(|row| row.int(0)).transpose()?;
+            let entry = took.lanes.entry(part.lane).or_default();
+            *entry = (entry.0 + taken as i64, head);
             if let Some(room) = &mut room {
                 room.took(&lanes.bounds(part.lane), taken as i64);
             }

@@ -10,7 +10,7 @@ use super::room;
 use crate::approval;
 use crate::error::{Error, Result};
 use crate::limit;
-use crate::session;
+use crate::session::{self, OfQueue};
 use crate::statement;
 use crate::step;
 use crate::tx::{Call, Tx};
@@ -18,7 +18,9 @@ use crate::value::{Row, Value};
 use crate::wait;
 use std::collections::BTreeMap;
 use windlass_domain::id::TaskId;
-use windlass_domain::limit::{Count, Counts, Key, Mode, Names, Scope, WINDOW_MS};
+use windlass_domain::limit::{
+    Bound, Count, Counts, Key, Limits, Mode, Names, Scope, WINDOW_MS, room as room_left,
+};
 use windlass_domain::state::State;
 use windlass_domain::time::Timestamp;
 use windlass_domain::wait::WaitingFor;
@@ -30,10 +32,11 @@ crate::statement!(shared WHY, "task/why");
 crate::statement!(shared AHEAD, "task/ahead");
 crate::statement!(shared VENTURES, "lane/ventures");
 crate::statement!(shared HOLDERS, "limit/holders");
+crate::statement!(shared HELD_BY_SESSION, "limit/held_by_session");
 crate::statement!(PACE, "history/pace");
 /// All of the above.
 pub(super) static STATEMENTS: &[&statement::Statement] =
-    &[&WHY, &AHEAD, &VENTURES, &HOLDERS, &PACE];
+    &[&WHY, &AHEAD, &VENTURES, &HOLDERS, &HELD_BY_SESSION, &PACE];
 
 /// How many transitions a pace is read from.
 const PACE_ROWS: i64 = 2_000;
@@ -104,9 +107,9 @@ fn facts(tx: &mut dyn Tx, id: TaskId) -> Result<Option<Facts>> {
                 agent: text(19)?,
             };
             count::prefer_indexes(tx)?;
-            add_limits(tx, &mut facts, &belongs)?;
+            let limits = add_limits(tx, &mut facts, &belongs)?;
             let place = vec![row.int(14)?.into(), row.int(15)?.into(), id.0.into()];
-            add_line(tx, &mut facts, place)?;
+            add_line(tx, &mut facts, &limits, place)?;
         }
         _ => {}
     }
@@ -182,9 +185,10 @@ fn awaited(tx: &mut dyn Tx, id: TaskId) -> Result<Option<Awaited>> {
 }
 
 /// What binds the task, what is held of it, and who has stopped it.
-fn add_limits(tx: &mut dyn Tx, facts: &mut Facts, belongs: &Belongs) -> Result<()> {
+fn add_limits(tx: &mut dyn Tx, facts: &mut Facts, belongs: &Belongs) -> Result<Limits> {
     let set = limit::read(tx)?;
-    let bounds = set.limits().binding(&belongs.names());
+    let limits = set.limits();
+    let bounds = limits.binding(&belongs.names());
     facts.stops = set
         .pauses
         .into_iter()
@@ -215,7 +219,7 @@ fn add_limits(tx: &mut dyn Tx, facts: &mut Facts, belongs: &Belongs) -> Result<(
     }
     facts.line.pending = facts.counts.get(&queue).map_or(0, |count| count.pending);
     facts.bounds = bounds;
-    Ok(())
+    Ok(limits)
 }
 
 fn holders(tx: &mut dyn Tx, key: &Key) -> Result<Vec<Holder>> {
@@ -229,18 +233,51 @@ fn holders(tx: &mut dyn Tx, key: &Key) -> Result<Vec<Holder>> {
     Ok(found)
 }
 
+/// If each session that would take it holds all that its type lets it hold: their types.
+fn add_types(
+    tx: &mut dyn Tx,
+    facts: &mut Facts,
+    limits: &Limits,
+    sessions: &[OfQueue],
+) -> Result<()> {
+    let mut full: BTreeMap<Key, (i64, Vec<Holder>)> = BTreeMap::new();
+    for session in sessions {
+        let Some(most) = limits.most_held(session.worker_type.as_deref()) else { return Ok(()) };
+        let params = vec![session.id.to_string().into(), (most + 1).into()];
+        let rows = tx.run(Call::one(&HELD_BY_SESSION, params))?;
+        if room_left(most, rows.len() as i64) > 0 {
+            return Ok(());
+        }
+        let name = session.worker_type.clone().unwrap_or_default();
+        let (limit, holders) = full.entry(Key { scope: Scope::WorkerType, name }).or_default();
+        *limit = most;
+        for row in rows.iter().take(MOST_HOLDERS as usize - holders.len()) {
+            holders.extend(holder(tx, TaskId(row.uuid(0)?), row, 1)?);
+        }
+    }
+    for (key, (limit, holders)) in full {
+        let count = Count { active: limit, ..Count::default() };
+        let (max_active, max_pending, rate, pause) = (Some(limit), None, None, None);
+        facts.counts.insert(key.clone(), count);
+        facts.holders.insert(key.clone(), holders);
+        facts.bounds.push(Bound { key, max_active, max_pending, rate, pause });
+    }
+    Ok(())
+}
+
 /// Its line: who would take it, who stands before it, and how fast it moves.
-fn add_line(tx: &mut dyn Tx, facts: &mut Facts, place: Vec<Value>) -> Result<()> {
+fn add_line(tx: &mut dyn Tx, facts: &mut Facts, limits: &Limits, place: Vec<Value>) -> Result<()> {
     let (queue, profile) = (facts.queue.as_str(), facts.profile);
     let count = |tx: &mut dyn Tx, call| -> Result<i64> {
         tx.run(call)?.first().map_or(Ok(0), |row| row.int(0))
     };
-    for (routes, slots) in session::of_queue(tx, queue, facts.now)? {
-        if routes.profiles().contains(&profile) {
-            facts.line.workers += 1;
-            facts.line.slots += i64::from(slots);
-        }
-    }
+    let sessions = session::of_queue(tx, queue, facts.now)?;
+    let takes = |session: &OfQueue| session.routes.profiles().contains(&profile);
+    let sessions: Vec<OfQueue> = sessions.into_iter().filter(takes).collect();
+    facts.line.workers = sessions.len() as i64;
+    facts.line.slots = sessions.iter().map(|session| i64::from(session.slots)).sum();
+    add_types(tx, facts, limits, &sessions)?;
+    let queue = facts.queue.as_str();
     let bound = Value::Int(MOST_COUNTED + 1);
     let mut ahead = place;
     ahead.push(bound.clone());

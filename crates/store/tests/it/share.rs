@@ -1,9 +1,10 @@
 //! On PostgreSQL, claims and submits share their lock where limits leave plenty of room.
 
 use crate::postgres_log::application;
-use crate::world::{World, claim_of, job, run};
+use crate::world::{World, claim_of, job, run, task};
 use std::time::Duration;
-use windlass_domain::limit::{Limits, Rule, Scope};
+use windlass_domain::limit::{Limits, Rate, Rule, Scope};
+use windlass_domain::task::NewTask;
 use windlass_store::statement::Dialect;
 use windlass_store::task::Tasks;
 
@@ -23,13 +24,12 @@ facts!(
     what_nearly_fills_a_large_limit_is_counted_to_the_last_task,
     too_little_room_gives_the_shared_lock_back,
     a_transaction_that_adds_much_has_the_lock_alone,
+    a_tight_limit_is_found_behind_lanes_that_have_none,
+    nodes_at_once_keep_to_a_rate_behind_lanes_that_have_none,
 );
 
-/// What all who may share the lock can add at most: 1,000 for each connection.
-fn margin(world: &World) -> i64 {
-    let most: i64 = world.by_hand("SHOW max_connections").unwrap().parse().unwrap();
-    1_000 * most
-}
+/// What all who may share the lock can add at most: eight of them, 1,000 each.
+const MARGIN: i64 = 8_000;
 
 fn bind(tasks: &Tasks, most: i64) {
     let (max_active, max_pending) = (Some(most), Some(most));
@@ -60,7 +60,7 @@ async fn comes_through(world: &World) -> bool {
 
 async fn with_plenty_of_room_nobody_waits_for_a_claim_that_is_open(dialect: Dialect) {
     let world = World::with_real_clock(dialect).await;
-    let most = margin(&world) + 10;
+    let most = MARGIN + 10;
     bind(&world.tasks, most);
     let other = application(&world).await;
     other.batch_execute(&share(most)).await.unwrap();
@@ -69,7 +69,7 @@ async fn with_plenty_of_room_nobody_waits_for_a_claim_that_is_open(dialect: Dial
 
 async fn near_a_limit_the_lock_is_held_alone(dialect: Dialect) {
     let world = World::with_real_clock(dialect).await;
-    let most = margin(&world) + 10;
+    let most = MARGIN + 10;
     bind(&world.tasks, most);
     let other = application(&world).await;
     other.batch_execute(&share(most)).await.unwrap();
@@ -81,7 +81,7 @@ async fn near_a_limit_the_lock_is_held_alone(dialect: Dialect) {
 
 async fn what_nearly_fills_a_large_limit_is_counted_to_the_last_task(dialect: Dialect) {
     let world = World::with_real_clock(dialect).await;
-    let most = margin(&world) + 10;
+    let most = MARGIN + 10;
     world.submit_all((0..60).map(|_| job()).collect()).await;
     hold(&world, most - 12);
     let nodes: Vec<Tasks> = (0..3).map(|_| Tasks::new(world.place.open(None))).collect();
@@ -102,7 +102,7 @@ async fn what_nearly_fills_a_large_limit_is_counted_to_the_last_task(dialect: Di
 
 async fn too_little_room_gives_the_shared_lock_back(dialect: Dialect) {
     let world = World::with_real_clock(dialect).await;
-    let most = margin(&world) + 10;
+    let most = MARGIN + 10;
     hold(&world, 20);
     // Two who each found too little room: the second waits for the first, and neither is stuck.
     let (one, two) = (application(&world).await, application(&world).await);
@@ -114,9 +114,72 @@ async fn too_little_room_gives_the_shared_lock_back(dialect: Dialect) {
     waits.await.unwrap().unwrap();
 }
 
+/// Thirty ventures with room without end that are full all the same, so that the first look of a
+/// claim finds large limits only.
+async fn behind_large_limits(world: &World, nodes: &[Tasks], rules: Vec<Rule>) {
+    let each = |n: usize| Rule {
+        scope: Scope::Venture,
+        name: Some(format!("big {n}")),
+        max_active: Some(1_000_000),
+        max_pending: None,
+        rate: None,
+    };
+    let rules: Vec<Rule> = rules.into_iter().chain((0..30).map(each)).collect();
+    for node in nodes {
+        node.bind(Some(Limits::new(rules.clone())));
+    }
+    let backlog = (0..30).map(|n| task(|r| r.venture = Some(format!("big {n}"))));
+    world.submit_all(backlog.collect()).await;
+    for n in 0..30 {
+        let full = format!("INSERT INTO limit_count VALUES ('venture:big {n}', 0, 1000000, 0)");
+        world.by_hand(&full).unwrap();
+    }
+}
+
+async fn a_tight_limit_is_found_behind_lanes_that_have_none(dialect: Dialect) {
+    let world = World::with_real_clock(dialect).await;
+    let (max_active, max_pending) = (Some(1_000_000), None);
+    let global = Rule { scope: Scope::Global, name: None, max_active, max_pending, rate: None };
+    let tight = Rule { scope: Scope::Venture, max_active: Some(3), ..global.clone() };
+    behind_large_limits(&world, std::slice::from_ref(&world.tasks), vec![global, tight]).await;
+    world.submit_all((0..5).map(|_| task(|r| r.venture = Some("live".into()))).collect()).await;
+    let mut taken = 0;
+    for _ in 0..6 {
+        taken += world.claim("w1", 1).await.len();
+    }
+    assert_eq!(taken, 3);
+}
+
+async fn nodes_at_once_keep_to_a_rate_behind_lanes_that_have_none(dialect: Dialect) {
+    let world = World::with_real_clock(dialect).await;
+    let (max_active, max_pending) = (Some(1_000_000), None);
+    let global = Rule { scope: Scope::Global, name: None, max_active, max_pending, rate: None };
+    let rate = Some(Rate { count: 3, period_ms: 3_600_000 });
+    let rated = Rule { scope: Scope::Agent, max_active: None, rate, ..global.clone() };
+    let nodes: Vec<Tasks> = (0..3).map(|_| Tasks::new(world.place.open(None))).collect();
+    behind_large_limits(&world, &nodes, vec![global, rated]).await;
+    for round in 0..10 {
+        let agent = format!("agent {round}");
+        let new = (0..12).map(|_| task(|r| r.agent = Some(agent.clone())));
+        // All of one queue, whatever the agent.
+        let new = new.map(|task| NewTask { queue: "q".into(), ..task });
+        world.submit_all(new.collect()).await;
+        let claim = |node: &Tasks, n: usize| {
+            let (node, claim) = (node.clone(), claim_of(&format!("w{n}"), &["q"], 3));
+            tokio::spawn(async move { node.claim(claim).await.unwrap().len() })
+        };
+        let claims: Vec<_> = nodes.iter().enumerate().map(|(n, node)| claim(node, n)).collect();
+        for claim in claims {
+            claim.await.unwrap();
+        }
+    }
+    let most = world.by_hand("SELECT max(taken) FROM limit_rate").unwrap();
+    assert_eq!(most, "3");
+}
+
 async fn a_transaction_that_adds_much_has_the_lock_alone(dialect: Dialect) {
     let world = World::with_real_clock(dialect).await;
-    let most = margin(&world) + 10;
+    let most = MARGIN + 10;
     bind(&world.tasks, most);
     let other = application(&world).await;
     other.batch_execute(&share(most)).await.unwrap();

@@ -15,6 +15,7 @@ conformance!(
     the_default_limits_hold_from_the_start,
     a_raised_limit_wakes_those_who_wait,
     a_resumed_queue_wakes_those_who_wait,
+    the_next_period_of_a_rate_wakes_those_who_wait,
     what_is_paused_is_not_handed_to_those_who_wait,
     a_limit_that_makes_no_sense_is_refused,
     a_change_by_hand_is_enforced,
@@ -65,6 +66,22 @@ async fn a_raised_limit_wakes_those_who_wait(dialect: Dialect) {
     engine.delete_limit(Scope::Queue, Some("q".into()), "ann").await.unwrap();
     submit(engine, "q", |_| {}).await;
     assert_eq!(ask(engine, 1).await, 1);
+}
+
+/// Whoever waits is woken when the next period begins, not when somebody looks again.
+async fn the_next_period_of_a_rate_wakes_those_who_wait(dialect: Dialect) {
+    let world = World::with(dialect, without_polling()).await;
+    let engine = &world.engine;
+    let rate = Some(windlass::domain::limit::Rate { count: 1, period_ms: 100 });
+    let rule = windlass::domain::limit::Rule { rate, ..queue(5) };
+    engine.put_limit(rule, "ann").await.unwrap();
+    for _ in 0..3 {
+        submit(engine, "q", |_| {}).await;
+    }
+    assert_eq!(ask(engine, 5).await, 1);
+    for _ in 0..2 {
+        assert_eq!(waiting(engine).await.await.unwrap(), 1);
+    }
 }
 
 async fn a_resumed_queue_wakes_those_who_wait(dialect: Dialect) {

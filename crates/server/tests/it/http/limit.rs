@@ -243,6 +243,13 @@ async fn every_bad_call_about_limits_and_pauses_is_refused_with_its_place(server
         ("GET", "/v1/limits?cursor=7878", none.clone(), 400, ""),
         ("GET", "/v1/limits?scope=queue", none.clone(), 422, "/scope"),
         ("POST", "/v1/limits/queue", json!({}), 405, ""),
+        (
+            "POST",
+            "/v1/tasks/batch?dry_run=true",
+            json!({ "tasks": [{ "queue": "q" }] }),
+            422,
+            "/dry_run",
+        ),
         ("PUT", "/v1/limits/queue", json!({ "max_active": -1 }), 422, "/max_active"),
         ("PUT", "/v1/limits/queue", json!({ "max_active": "5" }), 422, "/max_active"),
         ("PUT", "/v1/limits/queue", json!({ "max_pending": 1e12 }), 422, "/max_pending"),

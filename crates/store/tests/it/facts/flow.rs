@@ -4,7 +4,7 @@ use crate::world::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use windlass_domain::limit::{Limits, Rate, Rule, Scope};
+use windlass_domain::limit::{Limits, Mode, Pause, Rate, Rule, Scope};
 use windlass_domain::refusal::Refusal;
 use windlass_domain::state::State;
 use windlass_domain::task::NewTask;
@@ -16,6 +16,10 @@ conformance!(
     no_more_become_active_than_a_limit_allows,
     what_ends_makes_room_however_it_ends,
     a_venture_at_its_limit_holds_nobody_else_up,
+    what_has_room_is_found_behind_hundreds_that_have_none,
+    what_is_there_already_takes_no_place_in_a_batch,
+    a_delegation_is_bound_like_the_agent_it_is_for,
+    the_more_urgent_task_of_a_venture_goes_first_whatever_its_agent,
     a_task_that_names_no_scope_is_not_bound,
     a_named_rule_stands_before_the_rule_for_each,
     a_lowered_limit_takes_nothing_away,
@@ -124,6 +128,91 @@ async fn a_venture_at_its_limit_holds_nobody_else_up(dialect: Dialect) {
     world.submit(job()).await;
     let held = world.claim("w1", 10).await;
     assert_eq!(ventures(&held), BTreeMap::from([(String::new(), 1), ("b".into(), 2)]));
+}
+
+async fn what_has_room_is_found_behind_hundreds_that_have_none(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    bind(&world.tasks, [rule(Scope::Venture, Some(1), None)]);
+    for _ in 0..2 {
+        world.submit_all((0..400).map(|n| of(&format!("v{n}"))).collect()).await;
+    }
+    assert_eq!(world.claim("w1", 400).await.len(), 400);
+    let last = world.submit(of("z")).await;
+    assert_eq!(world.claim("w2", 1).await[0].task.id, last);
+    assert_eq!(world.claim("w2", 1).await.len(), 0);
+    // Paused, not full.
+    let pause = |n: usize| Pause {
+        scope: Scope::Venture,
+        name: Some(format!("v{n}")),
+        mode: Mode::Pause,
+        reason: None,
+    };
+    world.tasks.bind(Some(Limits::new([]).with_pauses((0..400).map(pause))));
+    let last = world.submit(of("z")).await;
+    assert_eq!(world.claim("w2", 1).await[0].task.id, last);
+}
+
+async fn what_is_there_already_takes_no_place_in_a_batch(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    bind(&world.tasks, [rule(Scope::Global, None, Some(5))]);
+    let keyed = |key: &str| task(|r| r.idempotency_key = Some(key.to_owned()));
+    let old = || ["a", "b", "c", "c"].map(keyed);
+    world.tasks.submit_atomic(old().to_vec()).await.unwrap();
+    assert_eq!(count(&world, "'pending'"), 3);
+    // Three that are known and two that are new fit; a third does not.
+    let mixed: Vec<NewTask> = old().into_iter().chain(["d", "e", "e"].map(keyed)).collect();
+    let told = world.tasks.submit_atomic(mixed.clone()).await.unwrap();
+    let new = told.iter().filter(|told| !told.duplicate).count();
+    assert_eq!((new, count(&world, "'pending'")), (2, 5));
+    let outcomes = world.tasks.submit(vec![keyed("e"), keyed("f"), keyed("a")]).await;
+    let taken: Vec<bool> = outcomes.iter().map(Result::is_ok).collect();
+    assert_eq!(taken, [true, false, true]);
+    let mut more = mixed;
+    more.push(keyed("f"));
+    let (index, _) = world.tasks.submit_atomic(more).await.unwrap_err();
+    assert_eq!((index, count(&world, "'pending'")), (7, 5));
+}
+
+async fn a_delegation_is_bound_like_the_agent_it_is_for(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let bob = |most| Rule { name: Some("bob".into()), ..rule(Scope::Agent, Some(most), Some(2)) };
+    bind(&world.tasks, [bob(0)]);
+    let to = |callee: &str| delegation(|r| r.callee = Some(callee.to_owned()));
+    for callee in ["bob", "bob", "eve"] {
+        world.submit(to(callee)).await;
+    }
+    let refused = world.tasks.submit(vec![to("bob")]).await.pop().unwrap();
+    assert!(matches!(refused, Err(Rejection::Refused(Refusal::QueueFull(_)))), "{refused:?}");
+    let held = world.claim("w1", 5).await;
+    let callees: Vec<_> = held.iter().map(|held| held.task.callee.as_deref()).collect();
+    assert_eq!(callees, [Some("eve")]);
+    bind(&world.tasks, [bob(1)]);
+    assert_eq!(world.claim("w1", 5).await.len(), 1);
+}
+
+async fn the_more_urgent_task_of_a_venture_goes_first_whatever_its_agent(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let new = |agent: &str, priority: i32| {
+        task(|r| {
+            r.venture = Some("v".into());
+            r.agent = Some(agent.into());
+            r.priority = Some(priority);
+            r.queue = Some("q".into());
+        })
+    };
+    let tasks = [("a", 9), ("a", 0), ("a", 0), ("b", 5), ("b", 5), ("c", 7)];
+    world.submit_all(tasks.map(|(agent, priority)| new(agent, priority)).to_vec()).await;
+    let mut order = Vec::new();
+    for _ in 0..6 {
+        order.extend(world.claim("w1", 1).await.iter().map(|held| held.task.priority));
+    }
+    assert_eq!(order, [9, 7, 5, 5, 0, 0]);
+    // Several at once are taken from its agents in turn.
+    let tasks = (0..12).map(|n| new(["a", "b", "c"][n % 3], 0));
+    world.submit_all(tasks.collect()).await;
+    let held = world.claim("w1", 6).await;
+    let of = |agent: &str| held.iter().filter(|h| h.task.agent.as_deref() == Some(agent)).count();
+    assert_eq!((of("a"), of("b"), of("c")), (2, 2, 2));
 }
 
 async fn a_task_that_names_no_scope_is_not_bound(dialect: Dialect) {
@@ -264,6 +353,18 @@ async fn a_rate_lets_so_many_through_in_each_period(dialect: Dialect) {
     assert_eq!(world.claim("w1", 5).await.len(), 2);
     world.pass_ms(60_000);
     assert_eq!(world.claim("w1", 5).await.len(), 3);
+    // Whoever names its tasks takes from the same measure.
+    world.pass_ms(60_000);
+    let mut ids = Vec::new();
+    for _ in 0..4 {
+        ids.push(world.submit(job()).await);
+    }
+    let rest = ids.split_off(2);
+    let named = async |ids: Vec<_>| {
+        world.tasks.claim_tasks(&claim_of("w1", &["q"], 4), ids).await.unwrap().len()
+    };
+    assert_eq!((named(ids).await, named(rest).await), (2, 1));
+    assert_eq!(world.claim("w1", 5).await.len(), 0);
 }
 
 async fn a_lane_that_a_node_learns_of_late_is_bound(dialect: Dialect) {

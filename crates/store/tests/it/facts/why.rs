@@ -32,6 +32,7 @@ conformance!(
     a_reached_limit_says_who_holds_the_slots,
     a_rate_says_until_when,
     a_worker_counts_if_it_lives_and_takes_the_queue_and_the_kind,
+    workers_that_hold_all_their_type_allows_are_named,
     the_place_in_line_is_counted_within_its_lane,
     more_than_a_thousand_before_it_are_not_counted,
     the_start_is_estimated_from_the_pace_of_its_queue,
@@ -273,6 +274,35 @@ async fn a_reached_limit_says_who_holds_the_slots(dialect: Dialect) {
     // One that is not of this venture is not bound by its limit.
     let free = world.submit(of("third")).await;
     assert_eq!(codes(&world, free).await, ["ready"]);
+}
+
+async fn workers_that_hold_all_their_type_allows_are_named(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let typed = Rule { max_active: Some(1), ..rule(Scope::WorkerType, "crew") };
+    put(&world, typed).await;
+    let sessions = Sessions::new(world.store.clone());
+    let register = async |worker_type: Option<&str>| {
+        let routes = Routes { queues: vec!["q".into()], ..Routes::default() };
+        let id = SessionId(Uuid::now_v7());
+        let (name, worker_type) = ("ann".to_owned(), worker_type.map(str::to_owned));
+        let new = NewSession { id, name, worker_type, routes, slots: 1, lease_ms: None };
+        sessions.register(new).await.unwrap();
+        id.to_string()
+    };
+    let session = register(Some("crew")).await;
+    let first = world.submit(job()).await;
+    assert_eq!(codes(&world, first).await, ["ready"]);
+    world.claim(&session, 1).await;
+    let next = world.submit(job()).await;
+    let told = the_reason(&world, next).await;
+    let Reason::LimitReached { scope, name, limit, held, holders } = told else {
+        panic!("{told:?}")
+    };
+    assert_eq!((scope, name.as_deref(), limit, held), (Scope::WorkerType, Some("crew"), 1, 1));
+    assert_eq!((holders[0].task_id, holders[0].session.as_str()), (first, session.as_str()));
+    // Somebody else is free.
+    register(None).await;
+    assert_eq!(codes(&world, next).await, ["ready"]);
 }
 
 async fn a_rate_says_until_when(dialect: Dialect) {
