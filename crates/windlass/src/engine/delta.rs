@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use uuid::Uuid;
 use windlass_domain::delta::{Kept, RENEWALS_A_LEASE};
-use windlass_domain::id::{ChangeId, LeaseDigest, LeaseId, TaskId};
+use windlass_domain::id::{ChangeId, LeaseDigest, LeaseId, SessionId, TaskId};
 use windlass_domain::refusal::Refusal;
 use windlass_domain::validate;
 use windlass_store::delta::Source;
-use windlass_store::error::Rejection;
+use windlass_store::error::{Error, Rejection};
 use windlass_store::store::Wake;
 use windlass_store::task::{Beat, BeginStream};
 
@@ -37,11 +37,19 @@ pub(super) struct Text {
     pub(super) task: TaskId,
     pub(super) attempt: i32,
     /// Whose deltas are taken; `None` when another node takes them and this is a copy.
-    lease: Option<LeaseId>,
-    lease_ms: i64,
+    holder: Option<Holder>,
     kept: RwLock<Buffer>,
     grown: watch::Sender<Grown>,
     signs: Mutex<Signs>,
+}
+
+/// Who posts a text.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Holder {
+    lease: LeaseId,
+    lease_ms: i64,
+    /// Its session, if the task is in a session's hands.
+    session: Option<SessionId>,
 }
 
 #[derive(Default)]
@@ -68,18 +76,12 @@ struct Signs {
 }
 
 impl Text {
-    pub(super) fn new(
-        task: TaskId,
-        attempt: i32,
-        lease: Option<LeaseId>,
-        lease_ms: i64,
-    ) -> Arc<Text> {
+    pub(super) fn new(task: TaskId, attempt: i32, holder: Option<Holder>) -> Arc<Text> {
         let now = Instant::now();
         Arc::new(Text {
             task,
             attempt,
-            lease,
-            lease_ms,
+            holder,
             kept: RwLock::default(),
             grown: watch::Sender::new(Grown::default()),
             signs: Mutex::new(Signs { renewed: now, seen: now }),
@@ -91,7 +93,11 @@ impl Text {
     }
 
     pub(super) fn is_copy(&self) -> bool {
-        self.lease.is_none()
+        self.holder.is_none()
+    }
+
+    fn is_under(&self, lease: LeaseId) -> bool {
+        self.holder.is_some_and(|holder| holder.lease == lease)
     }
 
     /// Takes deltas that were posted from an index on; returns the next index.
@@ -142,7 +148,8 @@ impl Text {
 
     /// Whether the lease is to be renewed now; the caller does it, or says that it could not.
     fn is_to_renew(&self) -> bool {
-        let every = Duration::from_millis(self.lease_ms.max(0) as u64) / RENEWALS_A_LEASE;
+        let lease_ms = self.holder.map_or(0, |holder| holder.lease_ms.max(0));
+        let every = Duration::from_millis(lease_ms as u64) / RENEWALS_A_LEASE;
         let mut signs = self.signs();
         let due = signs.renewed.elapsed() >= every;
         if due {
@@ -237,7 +244,7 @@ impl Deltas {
     pub(super) fn end(&self, task: TaskId, lease: Option<LeaseDigest>) {
         let mut state = self.lock();
         if let Some(text) = state.texts.get(&task) {
-            let held = text.lease.map(|lease| lease.digest());
+            let held = text.holder.map(|holder| holder.lease.digest());
             if held.is_some() && (lease.is_none() || held == lease) {
                 text.end();
                 state.texts.remove(&task).into_iter().for_each(|text| state.keep(text));
@@ -341,11 +348,17 @@ impl Engine {
     ) -> Result<u64> {
         validate::batch("/deltas", deltas.len(), 0)?;
         let text = match self.inner.deltas.text(task) {
-            Some(text) if text.lease == Some(lease) => text,
+            Some(text) if text.is_under(lease) => text,
             _ => self.begin_text(task, lease, from_offset).await?,
         };
         if text.is_to_renew() {
             self.renew_by_delta(&text, lease).await?;
+        }
+        if let Some(session) = text.holder.and_then(|holder| holder.session)
+            && let Err(error) = self.touch(session).await
+        {
+            // The lease decides; a provider that polls learns it by its next claim.
+            tracing::debug!(%session, %error, "deltas came from a session that is gone");
         }
         let next = text.append(from_offset, deltas)?;
         if text.grown.borrow().ended {
@@ -358,7 +371,7 @@ impl Engine {
     /// The first delta that this node gets of an attempt: the database says whether the lease
     /// holds, and is told where the text is.
     async fn begin_text(&self, task: TaskId, lease: LeaseId, from: u64) -> Result<Arc<Text>> {
-        let lease_ms = self.lease_ms_of(task).await?;
+        let (session, lease_ms) = self.holder_of(task).await?;
         if from > 0 {
             // Its beginning went to another node. Whoever has it goes on there, or begins here.
             self.beat_once(task, lease, lease_ms).await?;
@@ -367,15 +380,21 @@ impl Engine {
         let (node, change) = (self.inner.node, ChangeId(Uuid::now_v7()));
         let item = BeginStream { task, lease, lease_ms, node, change };
         let begun = self.inner.tasks.begin_stream(item).await?;
-        let text = Text::new(task, begun.attempt, Some(lease), begun.lease_ms);
-        let text = self.inner.deltas.begin(text);
+        let holder = Holder { lease, lease_ms: begun.lease_ms, session };
+        let text = self.inner.deltas.begin(Text::new(task, begun.attempt, Some(holder)));
+        if !text.is_under(lease) {
+            // A later attempt has begun meanwhile: the database refuses this one.
+            self.beat_once(task, lease, lease_ms).await?;
+            return Err(Error::Busy("the task was being changed; post again".into()).into());
+        }
         self.tell_event();
         self.inner.store.tell(Wake::Stream);
         Ok(text)
     }
 
     async fn renew_by_delta(&self, text: &Arc<Text>, lease: LeaseId) -> Result<()> {
-        match self.beat_once(text.task, lease, Some(text.lease_ms)).await {
+        let lease_ms = text.holder.map(|holder| holder.lease_ms);
+        match self.beat_once(text.task, lease, lease_ms).await {
             Ok(()) => Ok(()),
             Err(error @ super::Error::Refused(_)) => {
                 self.inner.deltas.remove(text);

@@ -160,7 +160,7 @@ impl Engine {
     }
 
     fn copy(&self, source: Source) {
-        let text = Text::new(source.task, source.attempt, None, 0);
+        let text = Text::new(source.task, source.attempt, None);
         if !Arc::ptr_eq(&self.inner.deltas.begin(Arc::clone(&text)), &text) {
             return;
         }
@@ -199,6 +199,9 @@ impl Engine {
                     if let Err(error) = text.append(from, deltas) {
                         tracing::warn!(task = %text.task, %error, "a node told deltas with a gap");
                         return false;
+                    }
+                    if self.is_vain(text) {
+                        return true;
                     }
                 }
                 Some(Ok(Piece::Ended)) => return true,

@@ -26,6 +26,7 @@ conformance!(
     an_attempts_text_is_bounded,
     the_first_delta_starts_the_task_and_tells_when,
     a_delta_keeps_the_lease,
+    a_delta_keeps_the_session,
     thousands_of_watchers_share_one_text,
     nothing_of_a_text_is_left_when_its_attempt_is_over,
     a_watcher_of_a_task_that_does_not_exist_is_told_so,
@@ -252,6 +253,21 @@ async fn a_delta_keeps_the_lease(dialect: Dialect) {
     next += 1_000;
     assert_eq!(post(&engine, &held[0], next, &["y"]).await, next + 1);
     assert_eq!(status(&engine, id).await, State::Running);
+}
+
+async fn a_delta_keeps_the_session(dialect: Dialect) {
+    let World { engine, place: _place } = World::new(dialect).await;
+    let id = ask(&engine, "fast").await;
+    let session = provider(&engine, "fast", 1).await;
+    let held = engine.claim(session, claim(1, PATIENCE)).await.unwrap();
+    let expires_at =
+        || async { engine.sessions().show(session).await.unwrap().unwrap().expires_at };
+    let first = expires_at().await;
+    eventually("the session lives longer", || async {
+        engine.post_deltas(id, held[0].lease_id, 0, vec![json!("x")]).await.unwrap();
+        expires_at().await > first
+    })
+    .await;
 }
 
 async fn thousands_of_watchers_share_one_text(dialect: Dialect) {
