@@ -24,17 +24,27 @@ use windlass::engine::Watched;
 pub struct DeltasRequest {
     #[schema(value_type = Uuid)]
     lease_id: LeaseId,
-    /// The index of the first of them; the attempt's first delta has index 0.
+    /// Where the first of them stands; the attempt's first delta stands at 0.
     #[serde(default)]
-    from: u64,
-    /// At most 1,000, of any JSON.
+    offset: u64,
+    /// One, of any JSON.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<Object>)]
+    delta: Option<Value>,
+    /// Or several, at most 1,000.
+    #[serde(default)]
     deltas: Vec<Value>,
+}
+
+/// Also `null` is a delta.
+fn given<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(input).map(Some)
 }
 
 /// How far the text has come.
 #[derive(Serialize, ToSchema)]
 pub struct DeltasAnswer {
-    /// The index that is expected next.
+    /// The offset that is expected next.
     next: u64,
 }
 
@@ -43,22 +53,30 @@ pub struct DeltasAnswer {
 #[utoipa::path(post, path = "/v1/tasks/{id}/deltas", tag = "work",
     operation_id = "post_deltas", params(("id" = Uuid, Path)),
     request_body = DeltasRequest,
-    responses((status = 200, description = "They are on their way", body = DeltasAnswer)))]
+    responses((status = 202, description = "They are on their way", body = DeltasAnswer)))]
 pub async fn post(
     State(api): State<Api>,
     Id(task): Id<TaskId>,
     Body(request): Body<DeltasRequest>,
-) -> Result<Json<DeltasAnswer>> {
-    let DeltasRequest { lease_id, from, deltas } = request;
-    let next = api.engine.post_deltas(task, lease_id, from, deltas).await?;
-    Ok(Json(DeltasAnswer { next }))
+) -> Result<(StatusCode, Json<DeltasAnswer>)> {
+    let DeltasRequest { lease_id, offset, delta, mut deltas } = request;
+    match (delta, deltas.is_empty()) {
+        (Some(delta), true) => deltas.push(delta),
+        (Some(_), false) => {
+            let detail = "give `delta` or `deltas`, not both";
+            return Err(Problem::field("/delta", "not_allowed", detail));
+        }
+        (None, _) => {}
+    }
+    let next = api.engine.post_deltas(task, lease_id, offset, deltas).await?;
+    Ok((StatusCode::ACCEPTED, Json(DeltasAnswer { next })))
 }
 
 #[derive(Serialize)]
 struct DeltaEvent<'a> {
     attempt: i32,
-    index: u64,
-    value: &'a Value,
+    offset: u64,
+    delta: &'a Value,
 }
 
 #[derive(Serialize)]
@@ -67,8 +85,8 @@ struct ResetEvent {
 }
 
 /// Watch a task: `delta` events with its text as it comes, `reset` when the attempt whose deltas
-/// you were given is lost, `finished` with the task at its end. `Last-Event-ID` resumes.
-#[utoipa::path(get, path = "/v1/tasks/{id}/watch", tag = "tasks",
+/// you were given is lost, `done` with the task at its end. `Last-Event-ID` resumes.
+#[utoipa::path(get, path = "/v1/tasks/{id}/stream", tag = "tasks",
     operation_id = "watch_task", params(("id" = Uuid, Path)),
     responses((status = 200, description = "Events", body = String,
             content_type = "text/event-stream")))]
@@ -83,18 +101,18 @@ pub async fn watch(
     let events = watching.map(|watched| {
         Ok(match watched {
             Watched::Delta { attempt, index, value } => {
-                let event = sse("delta", &DeltaEvent { attempt, index, value: &value });
+                let event = sse("delta", &DeltaEvent { attempt, offset: index, delta: &value });
                 event.id(format!("{attempt}.{index}"))
             }
             // Whoever comes back after it has been told: its last id is empty again.
             Watched::Reset { attempt } => sse("reset", &ResetEvent { attempt }).id(""),
-            Watched::Finished(task) => sse("finished", &TaskBody::from(*task)),
+            Watched::Finished(task) => sse("done", &TaskBody::from(*task)),
         })
     });
     Ok(Sse::new(events).keep_alive(keep_alive()))
 }
 
-/// The place after an event's id, `attempt.index`.
+/// The place after an event's id, `attempt.offset`.
 fn place(id: &str) -> Result<Place> {
     let parts = id.split_once('.').and_then(|(attempt, index)| {
         let (attempt, index): (i32, u64) = (attempt.parse().ok()?, index.parse().ok()?);

@@ -40,7 +40,7 @@ const PATIENT: [&str; 6] = [
     "/v1/tasks/{id}/wait",
     "/v1/sessions/{id}/claim",
     "/v1/sessions/{id}/stream",
-    "/v1/tasks/{id}/watch",
+    "/v1/tasks/{id}/stream",
     "/v1/events",
     internal::DELTAS,
 ];

@@ -93,7 +93,7 @@ impl Deltas {
         let (mut posted, mut most, mut rewinds, mut failed) = (0, 0, 0, 0);
         while let Some(page) = self.next(posted).await {
             let count = page.len();
-            let body = json!({ "lease_id": lease_id, "from": posted, "deltas": page });
+            let body = json!({ "lease_id": lease_id, "offset": posted, "deltas": page });
             let call = Call::post(format!("/v1/tasks/{task_id}/deltas"), body);
             let error = match client.try_call(&call).await {
                 Ok(_) => {

@@ -15,7 +15,7 @@ use crate::step::{self, Step};
 use crate::store::Store;
 use crate::tx::{Call, Tx};
 use crate::value::Row;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -107,7 +107,7 @@ async fn run(
     let mut open: Vec<usize> = (0..asking.len()).collect();
     let lines = asking.iter().map(|asking| asking.lines.len()).max().unwrap_or_default();
     let mut is_crowded = false;
-    for _ in 0..ROUNDS + lines {
+    for round in 0..ROUNDS + lines {
         let (known, wanted) = (Arc::clone(lanes), open.iter().map(|&i| asking[i].clone()));
         let wanted: Vec<Asking> = wanted.collect();
         let body = move |tx: &mut dyn Tx| {
@@ -152,8 +152,19 @@ async fn run(
         if open.is_empty() {
             break;
         }
+        // Lanes that turned out to be empty may stand before others: look at all of them anew.
+        if round > 0 {
+            lanes.look_anew();
+        }
     }
     asking.into_iter().map(|asking| Ok(asking.has)).collect()
+}
+
+/// A task that a claim names.
+struct Named {
+    ask: Ask,
+    run_at: Timestamp,
+    bounds: Vec<Bound>,
 }
 
 impl Tasks {
@@ -174,10 +185,14 @@ impl Tasks {
     /// What it could not take is not in the answer.
     pub async fn claim_tasks(&self, claim: &Claim, ids: Vec<TaskId>) -> Result<Vec<Assignment>> {
         let limits = self.lanes.limits();
-        let mut asks: Vec<(Ask, Vec<Bound>)> = Vec::with_capacity(ids.len());
-        for id in ids {
+        let mut asks: Vec<Named> = Vec::with_capacity(ids.len());
+        let mut seen = HashSet::new();
+        for id in ids.into_iter().filter(|id| seen.insert(*id)) {
             let Some(task) = self.show(id).await? else { continue };
-            if claim.queues.contains(&task.queue) && claim.profiles.contains(&task.profile) {
+            let is_asked =
+                claim.queues.contains(&task.queue) && claim.profiles.contains(&task.profile);
+            // What cannot be taken must not use up the room of what can.
+            if is_asked && task.status.is_claimable() {
                 let command = Command::Claim {
                     session: claim.session.clone(),
                     lease_id: LeaseId(Uuid::new_v4()),
@@ -187,7 +202,7 @@ impl Tasks {
                 };
                 let bounds = limits.as_ref().map(|limits| Common::from(&task).bounds(limits));
                 let ask = Ask::new(id, command, claim.session.as_str());
-                asks.push((ask, bounds.unwrap_or_default()));
+                asks.push(Named { ask, run_at: task.run_at, bounds: bounds.unwrap_or_default() });
             }
         }
         let asked = claim.clone();
@@ -197,11 +212,13 @@ impl Tasks {
             if let Some(limits) = &limits {
                 let claims = std::iter::once(&asked);
                 free = slot::free(tx, limits, claims, &mut room)?.pop().unwrap_or(free);
-                room.hold(tx, Lock::Active, asks.iter().map(|(_, bounds)| &bounds[..]))?;
+                room.hold(tx, Lock::Active, asks.iter().map(|named| &named.bounds[..]))?;
             }
-            let fitting = asks.iter().filter(|(_, bounds)| room.admit(bounds)).take(free);
+            let now = tx.now()?;
+            let due = asks.iter().filter(|named| named.run_at <= now);
+            let fitting = due.filter(|named| room.admit(&named.bounds)).take(free);
             let (fitting, bounds): (Vec<Ask>, Vec<&Vec<Bound>>) =
-                fitting.map(|(ask, bounds)| (ask.clone(), bounds)).unzip();
+                fitting.map(|named| (named.ask.clone(), &named.bounds)).unzip();
             let outcomes = cold::decide_all(tx, &fitting)?;
             let taken = bounds.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_ok());
             taken.for_each(|(bounds, _)| room.took(bounds, 1));

@@ -300,6 +300,11 @@ impl Lanes {
         self.lock().scanned.is_none_or(|at| at.elapsed() >= every)
     }
 
+    /// The next claim looks everywhere: what is known turned out to be old.
+    pub(super) fn look_anew(&self) {
+        self.lock().scanned = None;
+    }
+
     /// Whether a claim that limits held back should look everywhere.
     pub(super) fn scan_is_old(&self) -> bool {
         self.lock().scanned.is_none_or(|at| at.elapsed() >= OLD_SCAN)

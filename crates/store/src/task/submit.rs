@@ -402,7 +402,9 @@ fn is_same_request(row: &Row, task: &NewTask) -> Result<bool> {
 type Written = std::result::Result<Vec<Submitted>, (usize, Refusal)>;
 
 fn submit_all(tx: &mut dyn Tx, tasks: &[Placed]) -> Result<Written> {
-    let all: Vec<&Placed> = tasks.iter().collect();
+    // The second of two with one id is a repeat of the first.
+    let mut ids = HashSet::new();
+    let all: Vec<&Placed> = tasks.iter().filter(|p| ids.insert(p.task.id.0)).collect();
     let (accepted, mut refused) = admit(tx, &all, &mut Room::adding(all.len()), Lock::Pending)?;
     let (call, ids) = insert(tx, &accepted);
     let rows = if accepted.is_empty() { Vec::new() } else { tx.run(call)? };

@@ -38,10 +38,10 @@ async fn is_passed_on(a: &Server, b: &Server) {
     post(a, &id, &lease, 0, json!(["a", "b"])).await;
     for (index, value) in ["a", "b"].iter().enumerate() {
         let event = early.expect("delta").await;
-        assert_eq!(event.data, json!({ "attempt": 1, "index": index, "value": value }));
+        assert_eq!(event.data, json!({ "attempt": 1, "offset": index, "delta": value }));
     }
     let mut late = watch(b, &id).await;
-    assert_eq!(late.expect("delta").await.data["value"], "a");
+    assert_eq!(late.expect("delta").await.data["delta"], "a");
     // The provider is gone; the next one posts to the watchers' own node.
     a.delete(&format!("/v1/sessions/{session}")).await.expect(204);
     assert_eq!(early.expect("reset").await.data["attempt"], 1);
@@ -51,7 +51,7 @@ async fn is_passed_on(a: &Server, b: &Server) {
     assert_eq!(early.expect("delta").await.id.as_deref(), Some("2.0"));
     let body = json!({ "lease_id": lease, "result": "x" });
     a.post(&format!("/v1/tasks/{id}/complete"), body).await.expect(200);
-    assert_eq!(early.expect("finished").await.data["result"], "x");
+    assert_eq!(early.expect("done").await.data["result"], "x");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -99,11 +99,11 @@ async fn a_provider_that_goes_on_at_another_node_begins_there_and_readers_do_not
     post(&a, &id, &lease, 0, json!(["a", "b"])).await;
     events.expect("delta").await;
     events.expect("delta").await;
-    let body = json!({ "lease_id": lease, "from": 2, "deltas": ["c"] });
+    let body = json!({ "lease_id": lease, "offset": 2, "deltas": ["c"] });
     b.post(&format!("/v1/tasks/{id}/deltas"), body).await.refused(409, "delta_gap");
     assert_eq!(post(&b, &id, &lease, 0, json!(["a", "b", "c"])).await, 3);
     let third = events.expect("delta").await;
-    assert_eq!((third.id.as_deref(), &third.data["value"]), (Some("1.2"), &json!("c")));
+    assert_eq!((third.id.as_deref(), &third.data["delta"]), (Some("1.2"), &json!("c")));
 }
 
 /// Streams so many texts of 200 deltas from providers on one node to watchers on another.
@@ -118,9 +118,9 @@ async fn streams(a: &Arc<Server>, b: &Arc<Server>, count: usize) {
                 let event = events.next().await.expect("the stream is open");
                 match event.name.as_str() {
                     "delta" => {
-                        seen.push((event.data["index"].clone(), event.data["value"].clone()))
+                        seen.push((event.data["offset"].clone(), event.data["delta"].clone()))
                     }
-                    "finished" => return seen,
+                    "done" => return seen,
                     other => panic!("{other}"),
                 }
             }

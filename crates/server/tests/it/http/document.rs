@@ -75,7 +75,7 @@ const ROUTES: &[&str] = &[
     "post /v1/tasks/{id}/steps",
     "post /v1/tasks/{id}/steps/record",
     "get /v1/tasks/{id}/wait",
-    "get /v1/tasks/{id}/watch",
+    "get /v1/tasks/{id}/stream",
     "get /v1/tasks/{id}/why",
     "get /v1/version",
     "get /v1/limits",

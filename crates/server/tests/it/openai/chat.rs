@@ -247,8 +247,8 @@ async fn an_attempt_that_is_lost_after_a_piece_ends_the_stream_with_an_error(ser
     let session = bind(&server, "fast").await;
     let response = open(&server, "/v1/chat/completions", streams("hello")).await;
     let (task, lease) = server.claim(&session).await;
-    let deltas = json!({ "lease_id": lease, "from": 0, "deltas": [piece("half")] });
-    server.post(&format!("/v1/tasks/{task}/deltas"), deltas).await.expect(200);
+    let deltas = json!({ "lease_id": lease, "offset": 0, "deltas": [piece("half")] });
+    server.post(&format!("/v1/tasks/{task}/deltas"), deltas).await.expect(202);
     let mut reading = Reading::of(response);
     let Some(Said::Data(first)) = reading.word().await else { panic!("no chunk") };
     assert_eq!(first["choices"][0]["delta"]["content"], "half");

@@ -17,6 +17,7 @@ conformance!(
     what_ends_makes_room_however_it_ends,
     a_venture_at_its_limit_holds_nobody_else_up,
     what_has_room_is_found_behind_hundreds_that_have_none,
+    lanes_that_were_emptied_hide_nothing,
     what_is_there_already_takes_no_place_in_a_batch,
     a_delegation_is_bound_like_the_agent_it_is_for,
     the_more_urgent_task_of_a_venture_goes_first_whatever_its_agent,
@@ -152,6 +153,21 @@ async fn what_has_room_is_found_behind_hundreds_that_have_none(dialect: Dialect)
     assert_eq!(world.claim("w2", 1).await[0].task.id, last);
 }
 
+async fn lanes_that_were_emptied_hide_nothing(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let new = |agent: String, priority: i32| {
+        task(|r| {
+            (r.venture, r.agent) = (Some("v".into()), Some(agent));
+            (r.priority, r.queue) = (Some(priority), Some("q".into()));
+        })
+    };
+    let tasks = (0..20).map(|n| new(format!("a{n}"), 5)).chain((0..3).map(|_| new("z".into(), 0)));
+    world.submit_all(tasks.collect()).await;
+    for nth in 0..23 {
+        assert_eq!(world.claim("w1", 1).await.len(), 1, "claim {nth}");
+    }
+}
+
 async fn what_is_there_already_takes_no_place_in_a_batch(dialect: Dialect) {
     let world = World::new(dialect).await;
     bind(&world.tasks, [rule(Scope::Global, None, Some(5))]);
@@ -171,6 +187,11 @@ async fn what_is_there_already_takes_no_place_in_a_batch(dialect: Dialect) {
     more.push(keyed("f"));
     let (index, _) = world.tasks.submit_atomic(more).await.unwrap_err();
     assert_eq!((index, count(&world, "'pending'")), (7, 5));
+    // The same id twice is one task, too.
+    bind(&world.tasks, [rule(Scope::Global, None, Some(6))]);
+    let new = job();
+    let told = world.tasks.submit_atomic(vec![new.clone(), new]).await.unwrap();
+    assert_eq!((told[0].duplicate, told[1].duplicate), (false, true));
 }
 
 async fn a_delegation_is_bound_like_the_agent_it_is_for(dialect: Dialect) {
@@ -253,7 +274,11 @@ async fn a_claim_by_id_keeps_to_the_limits(dialect: Dialect) {
     for _ in 0..4 {
         ids.push(world.submit(job()).await);
     }
-    let held = world.tasks.claim_tasks(&claim_of("w1", &["q"], 4), ids.clone()).await.unwrap();
+    // Neither what has ended nor what comes twice takes the room of others.
+    let ended = world.submit(job()).await;
+    world.cancel(ended).await.unwrap();
+    let named = vec![ended, ids[0], ids[0], ids[1], ids[2]];
+    let held = world.tasks.claim_tasks(&claim_of("w1", &["q"], 4), named).await.unwrap();
     assert_eq!(held.len(), 2);
     assert_eq!(world.claim("w2", 4).await.len(), 0);
 }
