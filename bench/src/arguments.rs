@@ -11,7 +11,7 @@ Usage: store-bench [--quick | --smoke] [--engine sqlite|postgres] [--only NAME] 
   --smoke              the smallest sizes: shows that everything runs, and no figures
   --engine NAME        only this database; both otherwise
   --only NAME          reference, hot, group, claim, snapshot, disk, latency, http, crowd,
-                       steps, wake or flow; may be repeated
+                       steps, wake, flow or inference; may be repeated
   --folder PATH        where SQLite's files go; must be on a real disk
   --snapshot-seconds N for how long the old snapshot is held
   --shape C,B,N        only this shape of load in the part `hot`
@@ -19,7 +19,7 @@ Usage: store-bench [--quick | --smoke] [--engine sqlite|postgres] [--only NAME] 
 
 PostgreSQL's superuser URL is read from WINDLASS_TEST_POSTGRES: see scripts/bench-store.";
 
-const PARTS: [&str; 12] = [
+const PARTS: [&str; 13] = [
     "reference",
     "hot",
     "group",
@@ -32,6 +32,7 @@ const PARTS: [&str; 12] = [
     "steps",
     "wake",
     "flow",
+    "inference",
 ];
 
 /// Which database.
@@ -89,6 +90,12 @@ pub struct Sizes {
     pub flow_tasks: usize,
     /// Of the venture beside which others want their turn.
     pub flow_backlog: usize,
+    /// Idle requests to each kind of provider.
+    pub inferences: usize,
+    /// Streams at once, and the deltas of each.
+    pub streams: (usize, usize),
+    /// Waits that are open when a provider dies.
+    pub waiters: usize,
 }
 
 impl Sizes {
@@ -123,6 +130,9 @@ impl Sizes {
             wakes: 40,
             flow_tasks: 60_000,
             flow_backlog: 10_000,
+            inferences: 500,
+            streams: (64, 200),
+            waiters: 2_000,
         }
     }
 
@@ -155,6 +165,9 @@ impl Sizes {
             wakes: 40,
             flow_tasks: 30_000,
             flow_backlog: 10_000,
+            inferences: 100,
+            streams: (64, 200),
+            waiters: 2_000,
         }
     }
 
@@ -180,6 +193,9 @@ impl Sizes {
             wakes: 2,
             flow_tasks: 200,
             flow_backlog: 200,
+            inferences: 10,
+            streams: (4, 10),
+            waiters: 20,
         }
     }
 }

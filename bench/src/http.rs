@@ -74,6 +74,7 @@ async fn in_process(engine: &Engine, rounds: usize) -> Result<f64> {
                         task: held.task.id,
                         lease: held.lease_id,
                         how: Finishing::Complete(Some(RESULT.into())),
+                        usage: None,
                         actor: "bench".into(),
                         reason: None,
                         change: ChangeId(Uuid::now_v7()),

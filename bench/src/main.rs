@@ -16,6 +16,7 @@ mod flow;
 mod group_commit;
 mod hot;
 mod http;
+mod inference;
 mod latency;
 mod load;
 mod place;
@@ -93,6 +94,9 @@ async fn run(arguments: &Arguments) -> Result<()> {
         }
         if arguments.wants("flow") {
             flow::run(engine, &arguments.sizes).await?;
+        }
+        if arguments.wants("inference") {
+            inference::run(engine, &arguments.sizes).await?;
         }
     }
     Ok(())

@@ -13,14 +13,23 @@ pub struct Server {
 
 impl Server {
     pub async fn start(database: &str) -> Result<Server> {
-        let mine = std::env::current_exe()?;
-        let binary = mine.with_file_name("windlass");
-        if !binary.exists() {
-            return Err(format!("{} is missing: build windlass-server", binary.display()).into());
-        }
+        Server::start_with(database, None).await
+    }
+
+    /// A node that others reach by a key.
+    pub async fn start_node(database: &str, key: &str) -> Result<Server> {
+        Server::start_with(database, Some(key)).await
+    }
+
+    async fn start_with(database: &str, cluster_key: Option<&str>) -> Result<Server> {
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let listen = format!("127.0.0.1:{port}");
-        let child = Command::new(binary)
+        let mut command = Command::new(binary()?);
+        if let Some(key) = cluster_key {
+            command.env("WINDLASS_CLUSTER_KEY", key);
+            command.env("WINDLASS_ADVERTISE", format!("http://{listen}"));
+        }
+        let child = command
             .args(["serve", "--database", database, "--listen", &listen])
             .env_remove("WINDLASS_PG_SETTINGS")
             .env("WINDLASS_LOG", "warn")
@@ -73,6 +82,40 @@ impl Server {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
+    }
+}
+
+fn binary() -> Result<std::path::PathBuf> {
+    let binary = std::env::current_exe()?.with_file_name("windlass");
+    match binary.exists() {
+        true => Ok(binary),
+        false => Err(format!("{} is missing: build windlass-server", binary.display()).into()),
+    }
+}
+
+/// A running `windlass provider`; killed when dropped, without a word to anybody.
+pub struct Provider {
+    child: Child,
+}
+
+impl Provider {
+    pub fn start(server: &str, pool: &str, upstream: &str, slots: usize) -> Result<Provider> {
+        let slots = slots.to_string();
+        let child = Command::new(binary()?)
+            .args(["provider", "--server", server, "--pool", pool, "--upstream", upstream])
+            .args(["--model", "bench", "--slots", &slots])
+            .env("WINDLASS_LOG", "error")
+            .stdout(Stdio::null())
+            .stderr(Stdio::inherit())
+            .spawn()?;
+        Ok(Provider { child })
+    }
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

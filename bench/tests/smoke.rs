@@ -18,13 +18,23 @@ fn every_part_runs_on_sqlite() {
     for title in ["Physical references", "Hot operations", "Group commit", "Cost of a claim"] {
         assert!(report.contains(title), "{title} is missing:\n{report}");
     }
-    assert!(report.contains("Bytes on disk"), "{report}");
+    for title in ["Bytes on disk", "Time to the first delta", "Delay of each delta", "Waiters"] {
+        assert!(report.contains(title), "{title} is missing:\n{report}");
+    }
 }
 
 #[test]
 fn every_part_runs_on_postgres() {
     let report = smoke("postgres");
-    for title in ["Hot operations", "Cost of a claim", "Drain under a snapshot", "Bytes on disk"] {
+    for title in [
+        "Hot operations",
+        "Cost of a claim",
+        "Drain under a snapshot",
+        "Bytes on disk",
+        "Time to the first delta",
+        "Delay of each delta",
+        "Waiters",
+    ] {
         assert!(report.contains(title), "{title} is missing:\n{report}");
     }
 }

@@ -4,6 +4,7 @@ use crate::approval::{Answer, Question};
 use crate::failure::TaskError;
 use crate::id::{ApprovalId, ClaimId, LeaseId};
 use crate::state::{Event, State};
+use crate::usage::Usage;
 
 /// One request. Ids and chance are made before the first try and come with it.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +40,8 @@ pub enum Command {
         lease_id: LeaseId,
         /// Canonical JSON text.
         result: Option<String>,
+        /// What this attempt took.
+        usage: Option<Usage>,
     },
     /// The holder reports an error.
     Fail {
@@ -50,6 +53,8 @@ pub enum Command {
         retry_after_ms: Option<i64>,
         /// A number in [0, 1) for the jitter.
         chance: f64,
+        /// What this attempt took.
+        usage: Option<Usage>,
     },
     /// The holder gives the task back.
     Release {

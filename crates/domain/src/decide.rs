@@ -58,9 +58,12 @@ pub fn decide(task: &Snapshot, command: &Command, now: Timestamp) -> Result<Deci
         Command::Heartbeat { lease_id, lease_ms } => {
             hold::heartbeat(task, *lease_id, *lease_ms, now)
         }
-        Command::Complete { lease_id, result } => finish::complete(task, *lease_id, result, now),
-        Command::Fail { lease_id, error, retry_after_ms, chance } => {
-            finish::fail(task, *lease_id, error, *retry_after_ms, *chance, now)
+        Command::Complete { lease_id, result, usage } => {
+            finish::complete(task, *lease_id, result, usage.as_ref(), now)
+        }
+        Command::Fail { lease_id, error, retry_after_ms, chance, usage } => {
+            let failed = finish::fail(task, *lease_id, error, *retry_after_ms, *chance, now)?;
+            Ok(finish::spent(failed, usage.as_ref()))
         }
         Command::Release { lease_id } => finish::release(task, *lease_id, now),
         Command::LoseLease => sweep::lose_lease(task, now),

@@ -51,12 +51,14 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reader {
     given: Option<Place>,
+    /// The last attempt that the reader was told to forget.
+    lost: i32,
 }
 
 impl Reader {
     /// A reader that was given text up to a place, perhaps on another connection.
     pub fn at(given: Option<Place>) -> Reader {
-        Reader { given: given.filter(|place| place.next > 0) }
+        Reader { given: given.filter(|place| place.next > 0), lost: 0 }
     }
 
     /// The task's text is that of this attempt now, or of none. Returns the attempt whose deltas
@@ -64,7 +66,14 @@ impl Reader {
     pub fn meet(&mut self, attempt: Option<i32>) -> Option<i32> {
         let lost = self.given.filter(|place| Some(place.attempt) != attempt)?;
         self.given = None;
+        self.lost = self.lost.max(lost.attempt);
         Some(lost.attempt)
+    }
+
+    /// Whether the text of this attempt is none of the reader's any more. Another node may still
+    /// have it for a moment.
+    pub fn has_lost(&self, attempt: i32) -> bool {
+        attempt <= self.lost || self.given.is_some_and(|place| attempt < place.attempt)
     }
 
     /// The index that comes next.
@@ -109,11 +118,14 @@ mod tests {
     fn a_reader_of_a_lost_attempt_is_told_once() {
         let mut reader = Reader::default();
         assert_eq!(reader.meet(Some(1)), None);
+        assert!(!reader.has_lost(1));
         reader.gave(1, 4);
         assert_eq!((reader.meet(Some(1)), reader.next()), (None, 4));
         assert_eq!((reader.meet(None), reader.next()), (Some(1), 0));
+        assert!(reader.has_lost(1) && !reader.has_lost(2));
         assert_eq!(reader.meet(Some(2)), None);
         reader.gave(2, 1);
+        assert!(reader.has_lost(1) && !reader.has_lost(2) && !reader.has_lost(3));
         assert_eq!(reader.meet(Some(3)), Some(2));
     }
 

@@ -3,7 +3,8 @@
 //!
 //! Tasks that are alike for every rule form a lane; the lanes of one venture form its share. A
 //! share's turn counts what it was given, and the lowest turn is next. Whoever comes to an empty
-//! place begins at the turn that is being served, so nobody saves turns up by staying away.
+//! place, or could take nothing for a while, begins at the turn that is being served: nobody saves
+//! turns up by staying away, nor by being held back, and no newcomer is measured by those who are.
 //!
 //! Invariant: of two ventures that wait, none gets more than one turn ahead of the other. Priority
 //! decides within a venture; between ventures it moves a head by one turn and no more, so an urgent
@@ -14,13 +15,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Those who wait in one queue for one kind of work.
+/// Those who wait in one queue.
 #[derive(Debug, Default)]
 pub struct Line {
     shares: HashMap<Arc<str>, Share>,
     lanes: HashMap<i64, (Arc<str>, i64)>,
     /// The shares that have something, by their place.
     order: BTreeSet<(i64, Arc<str>)>,
+    /// Those of them that nothing held back when it was their turn, by it.
+    free: BTreeSet<(i64, Arc<str>)>,
     /// The highest turn that was served.
     last: i64,
 }
@@ -32,6 +35,10 @@ struct Share {
     heads: BTreeSet<(i64, i64)>,
     /// Where it stands in the order, if it does.
     place: Option<i64>,
+    /// Where it stands among the free, if it does.
+    free_at: Option<i64>,
+    /// Whether nothing of it fitted when it was its turn.
+    is_held_back: bool,
 }
 
 impl Share {
@@ -73,6 +80,7 @@ impl Line {
         let share = self.shares.entry(Arc::clone(&name)).or_default();
         if share.heads.is_empty() {
             share.turn = share.turn.max(now);
+            share.is_held_back = false;
         }
         if let Some((_, known)) = self.lanes.insert(lane, (Arc::clone(&name), key)) {
             share.heads.remove(&(known, lane));
@@ -133,7 +141,9 @@ impl Line {
         let mut quotas: BTreeMap<i64, i64> = BTreeMap::new();
         let mut full: BTreeSet<i64> = BTreeSet::new();
         let mut passed: Vec<Arc<str>> = Vec::new();
+        let mut served: BTreeSet<Arc<str>> = BTreeSet::new();
         let mut left = max;
+        let now = self.now();
         while left > 0 {
             let Some((_, name)) = self.order.pop_first() else { break };
             let Some(share) = self.shares.get_mut(&name) else { continue };
@@ -153,11 +163,16 @@ impl Line {
                 heads.sort_by_key(|lane| quotas.get(lane).copied().unwrap_or_default());
             }
             let Some(lane) = heads.into_iter().find(|lane| has_room(lane)) else {
+                share.is_held_back |= !served.contains(&name);
                 passed.push(name);
                 continue;
             };
             *quotas.entry(lane).or_default() += 1;
             left -= 1;
+            if std::mem::take(&mut share.is_held_back) {
+                share.turn = share.turn.max(now);
+            }
+            served.insert(Arc::clone(&name));
             self.last = self.last.max(share.turn);
             share.turn += 1;
             // What its next head is nobody knows yet: until then it has the turn of anybody.
@@ -165,6 +180,7 @@ impl Line {
             self.order.insert((2 * share.turn + 1, name));
         }
         passed.iter().for_each(|name| self.stand(name));
+        served.iter().for_each(|name| self.note_free(name));
         let part = |(lane, quota)| Some(Part { lane, from_key: self.key_of(lane)?, quota });
         quotas.into_iter().filter_map(part).collect()
     }
@@ -178,10 +194,9 @@ impl Line {
         self.stand(&name);
     }
 
-    /// The turn that is next.
+    /// The turn that is being served.
     fn now(&self) -> i64 {
-        let next = self.order.first().and_then(|(_, name)| self.shares.get(name));
-        next.map_or(self.last, |share| share.turn)
+        self.free.first().map_or(self.last, |(turn, _)| *turn)
     }
 
     /// Puts a share where it belongs.
@@ -196,6 +211,21 @@ impl Line {
                 self.order.insert((place, Arc::clone(name)));
             }
             share.place = place;
+        }
+        self.note_free(name);
+    }
+
+    fn note_free(&mut self, name: &Arc<str>) {
+        let Some(share) = self.shares.get_mut(name) else { return };
+        let free_at = (share.place.is_some() && !share.is_held_back).then_some(share.turn);
+        if free_at != share.free_at {
+            if let Some(turn) = share.free_at {
+                self.free.remove(&(turn, Arc::clone(name)));
+            }
+            if let Some(turn) = free_at {
+                self.free.insert((turn, Arc::clone(name)));
+            }
+            share.free_at = free_at;
         }
     }
 }
@@ -277,20 +307,39 @@ mod tests {
         line.open("v", 1, key(9));
         line.open("v", 2, key(5));
         line.open("v", 3, key(0));
-        let quotas = |parts: Vec<Part>| parts.iter().map(|p| (p.lane, p.quota)).collect::<Vec<_>>();
-        assert_eq!(quotas(line.take(2, |_| true)), [(1, 1), (2, 1)]);
-        assert_eq!(quotas(line.take(7, |_| true)), [(1, 3), (2, 2), (3, 2)]);
-        assert_eq!(quotas(line.take(4, |lane| lane != 1)), [(2, 2), (3, 2)]);
+        assert_eq!(quotas(&line.take(2, |_| true)), [(1, 1), (2, 1)]);
+        assert_eq!(quotas(&line.take(7, |_| true)), [(1, 3), (2, 2), (3, 2)]);
+        assert_eq!(quotas(&line.take(4, |lane| lane != 1)), [(2, 2), (3, 2)]);
+    }
+
+    fn quotas(parts: &[Part]) -> Vec<(i64, i64)> {
+        parts.iter().map(|part| (part.lane, part.quota)).collect()
     }
 
     #[test]
-    fn what_does_not_fit_holds_nobody_up_and_keeps_its_turn() {
+    fn what_does_not_fit_holds_nobody_up_is_next_when_it_fits_and_saves_nothing_up() {
         let mut line = Line::default();
         line.open("a", 1, key(0));
         line.open("b", 2, key(0));
-        let parts = line.take(3, |lane| lane == 2);
-        assert_eq!(parts, [Part { lane: 2, from_key: key(0), quota: 3 }]);
-        assert_eq!(line.take(3, |_| true)[0], Part { lane: 1, from_key: key(0), quota: 3 });
+        assert_eq!(quotas(&line.take(50, |lane| lane == 2)), [(2, 50)]);
+        assert_eq!(quotas(&line.take(1, |_| true)), [(1, 1)]);
+        assert_eq!(quotas(&line.take(100, |_| true)), [(1, 50), (2, 50)]);
+    }
+
+    #[test]
+    fn a_newcomer_is_not_measured_by_those_who_are_held_back() {
+        let mut line = Line::default();
+        line.open("held back", 1, key(0));
+        line.open("old", 2, key(0));
+        line.take(60, |lane| lane != 1);
+        line.open("new", 3, key(0));
+        assert_eq!(quotas(&line.take(10, |lane| lane != 1)), [(2, 5), (3, 5)]);
+        // Nor when all are, and one is let go.
+        line.take(1, |_| false);
+        line.open("newest", 4, key(0));
+        assert_eq!(quotas(&line.take(20, |lane| lane != 1)).len(), 3);
+        let served = quotas(&line.take(40, |_| true));
+        assert!(served.iter().all(|(_, quota)| (9..=11).contains(quota)), "{served:?}");
     }
 
     #[test]

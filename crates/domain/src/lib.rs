@@ -16,6 +16,7 @@ pub mod json;
 pub mod limit;
 pub mod notice;
 pub mod order;
+pub mod pins;
 pub mod profile;
 pub mod refusal;
 pub mod replay;

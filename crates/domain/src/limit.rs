@@ -17,7 +17,7 @@ use crate::task::NewTask;
 use crate::validate::{Errors, MAX_NAME_BYTES, MAX_SLOTS, Result};
 pub use drain::{Drain, WINDOW_MS};
 pub use pause::{Draining, Mode, PAUSABLE, Pause, check_target};
-pub use pressure::{Backpressure, Level, Load, backpressure, estimated_wait_ms, utilization};
+pub use pressure::{Backpressure, Level, Load, Stop, backpressure, estimated_wait_ms, utilization};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
@@ -83,8 +83,7 @@ pub struct Rate {
 /// The longest period of a rate.
 pub const MAX_PERIOD_MS: i64 = 86_400_000;
 
-/// What a rule says, apart from what it is for. What is left out is that of a new rule; `null` is
-/// no limit.
+/// What is said of a rule, apart from what it is for; `null` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // Named like the fields of `Rule`.
@@ -93,16 +92,21 @@ pub struct Maxima {
     pub max_active: Option<Option<i64>>,
     #[serde(default, deserialize_with = "given")]
     pub max_pending: Option<Option<i64>>,
-    #[serde(default)]
-    pub rate: Option<Rate>,
+    #[serde(default, deserialize_with = "given")]
+    pub rate: Option<Option<Rate>>,
 }
 
-fn given<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<Option<i64>>, D::Error> {
+fn given<'de, D, T>(input: D) -> Result<Option<Option<T>>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de>,
+{
     Option::deserialize(input).map(Some)
 }
 
 impl Maxima {
-    /// The rule for each one of a scope, or for the one of that name.
+    /// The rule for each one of a scope, or for the one of that name: what is left out is that of a
+    /// new rule.
     pub fn of(self, scope: Scope, name: Option<String>) -> Rule {
         let new_pending = new_rule_pending().filter(|_| scope != Scope::WorkerType);
         Rule {
@@ -110,7 +114,19 @@ impl Maxima {
             name,
             max_active: self.max_active.unwrap_or_else(new_rule_active),
             max_pending: self.max_pending.unwrap_or(new_pending),
-            rate: self.rate,
+            rate: self.rate.flatten(),
+        }
+    }
+
+    /// The same where there may be a rule: what is left out stays as it was.
+    pub fn over(self, before: Option<&Rule>, scope: Scope, name: Option<String>) -> Rule {
+        let Some(before) = before else { return self.of(scope, name) };
+        Rule {
+            scope,
+            name,
+            max_active: self.max_active.unwrap_or(before.max_active),
+            max_pending: self.max_pending.unwrap_or(before.max_pending),
+            rate: self.rate.unwrap_or(before.rate),
         }
     }
 }
@@ -135,7 +151,7 @@ impl Rule {
             (Some(_), Scope::Global) => {
                 errors.add("/name", "not_allowed", "the global limit has no name");
             }
-            (Some(name), _) => errors.name("/name", name, MAX_NAME_BYTES),
+            (Some(name), _) => errors.address("/name", name, MAX_NAME_BYTES),
             (None, _) => {}
         }
         for (pointer, max) in [("/max_active", self.max_active), ("/max_pending", self.max_pending)]
@@ -424,8 +440,7 @@ fn held(counts: &Counts, key: &Key) -> Count {
 }
 
 /// A pending limit is reached: the submit is refused, and nothing was written.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key} has {held} pending tasks and at most {limit} are allowed; submit again later")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueFull {
     /// Which limit.
     pub key: Key,
@@ -433,12 +448,51 @@ pub struct QueueFull {
     pub limit: i64,
     /// How many tasks were pending.
     pub held: i64,
+    /// How many were to come in together.
+    pub adding: i64,
+}
+
+impl std::error::Error for QueueFull {}
+
+impl std::fmt::Display for QueueFull {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let QueueFull { key, limit, held, adding } = self;
+        let are = if *limit == 1 { "is" } else { "are" };
+        if !self.may_fit_later() {
+            return write!(
+                f,
+                "the batch has {adding} tasks of {key} and at most {limit} {are} allowed: submit \
+                 fewer at once"
+            );
+        }
+        write!(f, "{key} has {held} pending {}", if *held == 1 { "task" } else { "tasks" })?;
+        match adding {
+            ..=1 => write!(f, " and at most {limit} {are} allowed; submit again later"),
+            _ => write!(
+                f,
+                ", the batch has {adding} more, and at most {limit} {are} allowed; submit again \
+                 later, or fewer at once"
+            ),
+        }
+    }
 }
 
 impl QueueFull {
     /// The stable code that clients rely on; documented in docs/errors.md.
     pub const fn code(&self) -> &'static str {
         "queue_full"
+    }
+
+    /// The same of a batch that is taken as a whole or not at all: `own` of its tasks were counted
+    /// as if they had come in, and `adding` of them would have to.
+    pub fn of_batch(self, own: i64, adding: i64) -> QueueFull {
+        QueueFull { held: self.held - own, adding, ..self }
+    }
+
+    /// Whether the same may be taken when others are done. More at once than the limit allows never
+    /// is. A limit of 0 is what an operator closes with for a while.
+    pub fn may_fit_later(&self) -> bool {
+        self.adding <= self.limit || self.limit == 0
     }
 }
 
@@ -454,7 +508,7 @@ pub fn accept(adding: i64, bounds: &[Bound], counts: &Counts) -> Result<(), Refu
         if let Some(limit) = bound.max_pending
             && room(limit, pending) < adding
         {
-            return Err(QueueFull { key: bound.key.clone(), limit, held: pending }.into());
+            return Err(QueueFull { key: bound.key.clone(), limit, held: pending, adding }.into());
         }
     }
     Ok(())

@@ -133,6 +133,15 @@ pub enum Refusal {
         crate::delta::MAX_TEXT_BYTES >> 20
     )]
     TextTooLarge,
+    /// The texts of all running attempts of this node have reached their bound.
+    #[error(
+        "the running texts of this node have {most} bytes together, which is all they may \
+         (`inference_memory`); post no more deltas of this attempt, and finish with the whole"
+    )]
+    TextsTooLarge {
+        /// The bound.
+        most: usize,
+    },
     /// A finished task takes no signals.
     #[error("the task is {state}; nobody will wait for this signal")]
     TaskFinished {
@@ -175,7 +184,7 @@ impl Refusal {
             Refusal::StepFailed { .. } => "step_failed",
             Refusal::UnknownStep => "not_found",
             Refusal::DeltaGap { .. } => "delta_gap",
-            Refusal::TextTooLarge => "too_large",
+            Refusal::TextTooLarge | Refusal::TextsTooLarge { .. } => "too_large",
             Refusal::TaskFinished { .. } => "task_finished",
             Refusal::Replay(refused) => refused.code(),
             Refusal::Approval(refused) => refused.code(),

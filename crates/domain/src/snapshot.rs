@@ -10,6 +10,7 @@ use crate::retry::Backoff;
 use crate::state::State;
 use crate::task::NewTask;
 use crate::time::Timestamp;
+use crate::usage::Usage;
 
 /// One task at one moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,6 +44,8 @@ pub struct Snapshot {
     /// Canonical JSON text.
     pub result: Option<String>,
     pub error: Option<TaskError>,
+    /// What all attempts told together.
+    pub usage: Option<Usage>,
     pub created_at: Timestamp,
     pub started_at: Option<Timestamp>,
     pub entered_at: Timestamp,
@@ -78,6 +81,7 @@ impl Snapshot {
             approval_id: None,
             result: None,
             error: None,
+            usage: None,
             created_at: now,
             started_at: None,
             entered_at: now,

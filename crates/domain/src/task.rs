@@ -1,6 +1,7 @@
 //! A validated new task: what `validate` makes of a request, and what the store writes.
 
 use crate::id::TaskId;
+use crate::pins::Pins;
 use crate::profile::Profile;
 use crate::retry::Backoff;
 use crate::time::Timestamp;
@@ -62,4 +63,11 @@ pub struct NewTask {
     pub backoff: Option<Backoff>,
     /// Who submits, for the history.
     pub actor: String,
+}
+
+impl NewTask {
+    /// What it must run on.
+    pub fn pins(&self) -> Pins {
+        Pins { llm: self.llm.clone(), model: self.model.clone(), tier: self.tier.clone() }
+    }
 }

@@ -10,10 +10,11 @@ pub(crate) mod tests;
 
 use crate::failure::MAX_CODE_BYTES;
 use crate::json;
+use crate::profile::Kind;
 use crate::refusal::{FieldError, Refusal};
 use crate::retry::Backoff;
 use serde_json::Value;
-pub use submit::{new_task, request_digest};
+pub use submit::{new_task, new_task_within, request_digest};
 
 /// Shorthand for results of this module.
 pub type Result<T, E = Refusal> = std::result::Result<T, E>;
@@ -24,6 +25,8 @@ pub const MAX_NAME_BYTES: usize = 255;
 pub const MAX_WORKER_BYTES: usize = 100;
 /// The largest payload, result or checkpoint, in bytes of canonical JSON.
 pub const MAX_JSON_BYTES: usize = 1024 * 1024;
+/// What the payload and the result of an inference may be allowed by a setting: from, to.
+pub const INFERENCE_BYTES: (usize, usize) = (1024, MAX_BATCH_BYTES);
 /// The largest progress, in bytes of canonical JSON: it is written with every heartbeat.
 pub const MAX_PROGRESS_BYTES: usize = 64 * 1024;
 /// The most items of a batch.
@@ -53,6 +56,14 @@ pub const DEFAULT_LIST_LIMIT: i64 = 50;
 /// How many items a list shows at most.
 pub const MAX_LIST_LIMIT: i64 = 1_000;
 
+/// Why a name that has no address is refused.
+pub const NO_ADDRESS: &str = "must not be `.` or `..`: no address can hold it; use another name";
+
+/// Whether a name can stand in an address: what goes up or stays in a path never arrives.
+pub fn has_address(name: &str) -> bool {
+    ![".", ".."].contains(&name)
+}
+
 /// Everything that is wrong with one request.
 #[derive(Debug, Default)]
 pub struct Errors(Vec<FieldError>);
@@ -77,6 +88,14 @@ impl Errors {
             self.add(pointer, "bad_character", detail);
         } else {
             self.label(pointer, text, max_bytes);
+        }
+    }
+
+    /// A name that stands in an address.
+    pub fn address(&mut self, pointer: &str, text: &str, max_bytes: usize) {
+        match has_address(text) {
+            true => self.name(pointer, text, max_bytes),
+            false => self.add(pointer, "not_allowed", NO_ADDRESS),
         }
     }
 
@@ -265,6 +284,32 @@ pub fn session(session: &Session<'_>) -> Result<()> {
 /// The result of a task, as canonical text.
 pub fn result(value: &Value) -> Result<String> {
     single_json("/result", value, MAX_JSON_BYTES)
+}
+
+/// The result of a task of which the kind is not known yet: within whichever bound is larger.
+/// [`result_fits`] says the rest.
+pub fn result_within(value: &Value, inference_bytes: usize) -> Result<String> {
+    single_json("/result", value, MAX_JSON_BYTES.max(inference_bytes))
+}
+
+/// Whether a result has so few bytes that it fits every kind of task.
+pub fn result_fits_all(bytes: usize, inference_bytes: usize) -> bool {
+    bytes <= MAX_JSON_BYTES.min(inference_bytes)
+}
+
+/// Whether the result of a task of this kind has no more bytes than it may.
+pub fn result_fits(bytes: usize, kind: Kind, inference_bytes: usize) -> Result<()> {
+    let most = if kind == Kind::Inference { inference_bytes } else { MAX_JSON_BYTES };
+    single(|errors| {
+        if bytes > most {
+            let setting = match kind {
+                Kind::Inference => "; the server's setting `inference_max_body` allows more",
+                _ => "; keep large data elsewhere and send a reference",
+            };
+            let detail = format!("is {bytes} bytes long, at most {most} are allowed{setting}");
+            errors.add("/result", "too_long", detail);
+        }
+    })
 }
 
 /// A checkpoint, as canonical text.

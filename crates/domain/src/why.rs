@@ -13,6 +13,7 @@ mod tests;
 use crate::failure::TaskError;
 use crate::id::{ApprovalId, StepId, TaskId};
 use crate::limit::{Bound, Counts, Key, Scope, estimated_wait_ms, room};
+use crate::pins::Pins;
 use crate::profile::{Kind, Profile};
 use crate::state::State;
 use crate::time::Timestamp;
@@ -38,6 +39,7 @@ pub struct Facts {
     pub max_retries: i32,
     pub error: Option<TaskError>,
     pub caller: Option<String>,
+    pub pins: Pins,
     pub finished_at: Option<Timestamp>,
     /// Who holds it, if somebody does.
     pub holder: Option<Holder>,
@@ -120,7 +122,7 @@ pub struct Stop {
 /// What is known of the line in which a task stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Line {
-    /// Sessions that are alive and take this queue and kind.
+    /// Sessions that are alive, take this queue and kind, and have what it is pinned to.
     pub workers: i64,
     /// How many tasks those may hold at once.
     pub slots: i64,
@@ -227,7 +229,13 @@ pub enum Reason {
         until: Option<Timestamp>,
     },
     /// Nobody is there to take it.
-    NoWorker { queue: String, kind: Kind },
+    NoWorker {
+        queue: String,
+        kind: Kind,
+        /// What it is pinned to.
+        #[serde(flatten)]
+        pins: Pins,
+    },
     /// Something that it belongs to takes nothing new in; this task is handed out all the same.
     Draining {
         scope: Scope,
@@ -235,6 +243,14 @@ pub enum Reason {
         by: String,
         since: Timestamp,
         reason: Option<String>,
+    },
+    /// Others stand before it, who are held back as it is.
+    InLine {
+        ahead: i64,
+        ahead_at_least: bool,
+        ventures: i64,
+        estimated_wait_ms: Option<i64>,
+        estimated_start_at: Option<Timestamp>,
     },
     /// Nothing holds it back: it stands in line.
     Ready {
@@ -301,15 +317,42 @@ fn in_line(facts: &Facts) -> Vec<Reason> {
     reasons.extend(facts.bounds.iter().filter_map(|bound| limit_reached(facts, bound)));
     reasons.extend(facts.bounds.iter().filter_map(|bound| rate_reached(facts, bound)));
     if facts.line.workers == 0 {
-        let (queue, kind) = (facts.queue.clone(), facts.profile.kind());
-        reasons.push(Reason::NoWorker { queue, kind });
+        let (queue, kind, pins) = (facts.queue.clone(), facts.profile.kind(), facts.pins.clone());
+        reasons.push(Reason::NoWorker { queue, kind, pins });
     }
     let is_ready = reasons.is_empty();
     reasons.extend(facts.stops.iter().filter(|stop| stop.drains).map(stopped));
     if is_ready {
         reasons.push(ready(facts));
+    } else if facts.line.ahead > 0 && facts.run_at <= facts.now {
+        reasons.push(behind(facts, &reasons));
     }
     reasons
+}
+
+/// Where it stands while something holds it back. At a limit its line moves on as others end; what
+/// is stopped, or has nobody to take it, does not move.
+fn behind(facts: &Facts, reasons: &[Reason]) -> Reason {
+    let line = facts.line;
+    let stands = |reason: &Reason| {
+        matches!(reason, Reason::Paused { .. } | Reason::NoWorker { .. })
+            || matches!(reason, Reason::LimitReached { limit: 0, .. })
+    };
+    let moves = !reasons.iter().any(stands);
+    // Not before the rate's next period.
+    let until = reasons.iter().filter_map(|reason| match reason {
+        Reason::RateReached { until, .. } => until.map(|until| until.since_ms(facts.now)),
+        _ => None,
+    });
+    let least = until.max().unwrap_or_default();
+    let wait = estimated_start_ms(&line).filter(|_| moves).map(|ms| ms.max(least));
+    Reason::InLine {
+        ahead: line.ahead.min(MOST_COUNTED),
+        ahead_at_least: line.ahead > MOST_COUNTED,
+        ventures: line.ventures.clamp(1, MOST_COUNTED),
+        estimated_wait_ms: wait,
+        estimated_start_at: wait.map(|ms| facts.now.plus_ms(ms)),
+    }
 }
 
 fn not_yet(facts: &Facts) -> Option<Reason> {

@@ -185,6 +185,14 @@ struct ServeArguments {
     /// How long finished inferences are kept [env: WINDLASS_INFERENCE_RETENTION] [default: 7d].
     #[arg(long, value_name = "DURATION")]
     inference_retention: Option<String>,
+    /// The most bytes of an inference's request, and of its result
+    /// [env: WINDLASS_INFERENCE_MAX_BODY] [default: 1048576].
+    #[arg(long, value_name = "BYTES")]
+    inference_max_body: Option<String>,
+    /// The most bytes of running inferences' texts in this node's memory
+    /// [env: WINDLASS_INFERENCE_MEMORY] [default: 268435456].
+    #[arg(long, value_name = "BYTES")]
+    inference_memory: Option<String>,
     /// Unsafe: start on a database that acknowledges what it has not synced. A crash of the
     /// machine then loses acknowledged tasks [env: WINDLASS_UNSAFE_DURABILITY].
     #[arg(long)]
@@ -204,6 +212,8 @@ impl ServeArguments {
             flag("poll_ms", &self.poll_ms),
             flag("inference_pending_timeout", &self.inference_pending_timeout),
             flag("inference_retention", &self.inference_retention),
+            flag("inference_max_body", &self.inference_max_body),
+            flag("inference_memory", &self.inference_memory),
             flag("unsafe_durability", &durability),
         ];
         flags.extend(self.log.flags());

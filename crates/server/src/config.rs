@@ -88,6 +88,10 @@ pub struct Config {
     pub inference_pending_timeout_ms: u64,
     /// How long finished inference is kept.
     pub inference_retention_ms: u64,
+    /// The most bytes of an inference's request, and of its result.
+    pub inference_max_body: usize,
+    /// The most bytes of running texts in memory.
+    pub inference_memory: usize,
     /// Every setting with its value and where it came from.
     pub entries: Vec<Entry>,
     /// What looks like a mistake but is not refused.
@@ -256,6 +260,8 @@ fn assemble(found: &[(&'static Setting, Vec<String>, Source)]) -> Config {
         replay_approval_threshold: number("replay_approval_threshold"),
         inference_pending_timeout_ms: duration("inference_pending_timeout"),
         inference_retention_ms: duration("inference_retention"),
+        inference_max_body: usize::try_from(number("inference_max_body")).unwrap_or(usize::MAX),
+        inference_memory: usize::try_from(number("inference_memory")).unwrap_or(usize::MAX),
         entries: found
             .iter()
             .map(|(setting, values, source)| Entry {

@@ -7,6 +7,7 @@ mod config;
 mod demo;
 mod http;
 mod logging;
+mod ordered;
 mod print;
 mod provider;
 mod serve;

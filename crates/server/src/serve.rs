@@ -25,6 +25,8 @@ pub async fn run(config: Config) -> Result<()> {
         approvers: approvers(&config),
         inference_pending_timeout: Some(Duration::from_millis(config.inference_pending_timeout_ms)),
         inference_retention: Some(Duration::from_millis(config.inference_retention_ms)),
+        inference_max_body: config.inference_max_body,
+        inference_memory: config.inference_memory,
         ..Options::default()
     };
     let store = windlass::database::open_with(&config.database, config.unsafe_durability)?;

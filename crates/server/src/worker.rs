@@ -15,6 +15,7 @@ mod finish;
 mod heartbeat;
 mod hold;
 pub mod outcome;
+mod presence;
 mod session;
 
 use crate::client::{Call, Client, Error, Patience};
@@ -22,6 +23,7 @@ use assignment::Assignment;
 use child::Stop;
 use hold::Hold;
 use outcome::Outcome;
+use presence::Presence;
 use rustix::process::Pid;
 use serde_json::json;
 use session::Sessions;
@@ -55,6 +57,8 @@ pub struct Options {
     pub lease_ms: Option<u64>,
     /// How long running tasks may take to end on a signal.
     pub grace: Duration,
+    /// Whether it binds a stream, so that its end is noticed at once.
+    pub is_present: bool,
 }
 
 /// Something under way.
@@ -91,6 +95,7 @@ struct Shared {
     executor: Arc<dyn Executor>,
     sessions: Sessions,
     hold: Hold,
+    presence: Presence,
     finished: mpsc::Sender<finish::Item>,
     /// Whether no new work is taken.
     draining: watch::Sender<bool>,
@@ -121,6 +126,7 @@ pub async fn run(
     let shared = Arc::new(Shared {
         sessions: Sessions::default(),
         hold: Hold::default(),
+        presence: Presence::default(),
         finished,
         draining: watch::Sender::new(false),
         client,
@@ -130,10 +136,13 @@ pub async fn run(
     let finisher = tokio::spawn(finish::run(shared.clone(), items));
     let beater = tokio::spawn(heartbeat::run(shared.clone()));
     let mut claimer = tokio::spawn(claim_until_drained(shared.clone()));
+    let binding = shared.options.is_present.then(|| tokio::spawn(presence::run(shared.clone())));
+    let mut binder = binding.unwrap_or_else(|| tokio::spawn(std::future::pending()));
     let mut refused = None;
     tokio::select! {
         number = signals.next() => tracing::info!(signal = number, "stopping"),
         ended = &mut claimer => refused = ended.ok().and_then(Result::err),
+        ended = &mut binder => refused = ended.ok(),
     }
     let _ = shared.draining.send(true);
     let close = close(&shared);
@@ -146,6 +155,7 @@ pub async fn run(
         }
     }
     claimer.abort();
+    binder.abort();
     beater.abort();
     finisher.abort();
     refused.map_or(Ok(()), Err)
@@ -184,6 +194,12 @@ async fn claim_until_drained(shared: Arc<Shared>) -> Result<(), Error> {
             session = shared.sessions.get(&shared) => session?,
             () = shared.drained() => return Ok(()),
         };
+        if shared.options.is_present && !shared.presence.is_bound(&session) {
+            tokio::select! {
+                () = shared.presence.bound(&session, &shared.sessions) => continue,
+                () = shared.drained() => return Ok(()),
+            }
+        }
         let free = session.slots.saturating_sub(shared.hold.len());
         if free == 0 {
             tokio::select! {
@@ -211,6 +227,7 @@ async fn claim_until_drained(shared: Arc<Shared>) -> Result<(), Error> {
             // What the server has given meanwhile comes back by a heartbeat, or by the close.
             () = shared.drained() => return Ok(()),
             () = shared.executor.unready() => continue,
+            () = shared.presence.unbound(&session), if shared.options.is_present => continue,
         };
         match answer {
             Ok(answer) => {
@@ -260,7 +277,7 @@ async fn work(shared: &Arc<Shared>, assignment: Assignment, stop: watch::Receive
     shared.hold.set_over(lease_id);
     let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     match &outcome {
-        Outcome::Complete(_) => tracing::info!(task_id, correlation_id, took_ms, "completed"),
+        Outcome::Complete { .. } => tracing::info!(task_id, correlation_id, took_ms, "completed"),
         Outcome::Fail { error, .. } => {
             let code = error["code"].as_str().unwrap_or_default();
             let message = error["message"].as_str().unwrap_or_default();

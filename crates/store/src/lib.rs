@@ -22,6 +22,7 @@ pub mod node;
 pub mod notice;
 pub mod pool;
 pub mod postgres;
+pub mod response;
 pub mod session;
 pub mod signal;
 pub mod sqlite;
@@ -47,6 +48,7 @@ pub fn statements() -> Vec<&'static statement::Statement> {
         node::STATEMENTS,
         notice::STATEMENTS,
         pool::STATEMENTS,
+        response::STATEMENTS,
         session::STATEMENTS,
         trouble::STATEMENTS,
         signal::STATEMENTS,

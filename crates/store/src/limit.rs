@@ -12,7 +12,7 @@ use crate::store::Store;
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
 use serde_json::{Value as Json, json};
-use windlass_domain::limit::{Count, Counts, Key, Limits, Pause, Rate, Rule, Scope};
+use windlass_domain::limit::{Count, Counts, Key, Limits, Maxima, Pause, Rate, Rule, Scope};
 use windlass_domain::time::Timestamp;
 
 statement!(shared CHANGE, "limit/change");
@@ -122,10 +122,36 @@ impl LimitRules {
 
     /// Sets a rule. One that says what was said before changes nothing.
     pub async fn put(&self, rule: Rule, actor: &str) -> Result<KeptRule> {
+        let (scope, name) = (rule.scope, rule.name.clone());
+        self.set(scope, name, move |_| rule.clone(), actor).await
+    }
+
+    /// Changes what is said of a rule and leaves the rest as it stands when it is written, so that
+    /// of two who change different things at once neither undoes the other.
+    pub async fn amend(
+        &self,
+        scope: Scope,
+        name: Option<String>,
+        said: Maxima,
+        actor: &str,
+    ) -> Result<KeptRule> {
+        let own = name.clone();
+        self.set(scope, name, move |before| said.over(before, scope, own.clone()), actor).await
+    }
+
+    async fn set(
+        &self,
+        scope: Scope,
+        name: Option<String>,
+        make: impl Fn(Option<&Rule>) -> Rule + Send + 'static,
+        actor: &str,
+    ) -> Result<KeptRule> {
         let actor = actor.to_owned();
         let body = move |tx: &mut dyn Tx| {
-            let place = place(rule.scope, rule.name.as_deref());
+            let place = place(scope, name.as_deref());
             let before = change(tx, &RULE, &place)?.first().map(read_rule).transpose()?;
+            let before_rule = before.as_ref().map(|kept| &kept.rule);
+            let rule = make(before_rule);
             if let Some(kept) = before.iter().find(|kept| kept.rule == rule) {
                 return Ok(kept.clone());
             }
@@ -136,8 +162,8 @@ impl LimitRules {
             params.extend([rule.rate.map(|rate| rate.period_ms).into()]);
             params.extend([updated_at.into(), actor.as_str().into()]);
             tx.run(Call::one(&PUT_RULE, params))?;
-            tell(tx, &actor, "limit_set", before.as_ref().map(|kept| &kept.rule), Some(&rule))?;
-            Ok(KeptRule { rule: rule.clone(), updated_at, updated_by: actor.clone() })
+            tell(tx, &actor, "limit_set", before_rule, Some(&rule))?;
+            Ok(KeptRule { rule, updated_at, updated_by: actor.clone() })
         };
         self.store.write("limit_put", body).await
     }

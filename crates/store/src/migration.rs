@@ -60,6 +60,10 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(23, "share_limits", "0023_share_limits"),
     migration!(24, "callee_limits", "0024_callee_limits"),
     migration!(30, "delta", "0030_delta"),
+    migration!(31, "pins", "0031_pins"),
+    migration!(32, "usage", "0032_usage"),
+    migration!(33, "response", "0033_response"),
+    migration!(34, "providing", "0034_providing"),
 ];
 
 impl Migration {

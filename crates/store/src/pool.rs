@@ -16,7 +16,7 @@ use windlass_domain::time::Timestamp;
 
 statement!(shared WAITING, "pool/waiting");
 statement!(shared HELD, "pool/held");
-statement!(shared FINISHED, "pool/finished");
+statement!(FINISHED, "pool/finished");
 statement!(shared SESSIONS, "pool/sessions");
 
 /// All of the above.
@@ -40,6 +40,8 @@ pub struct Pool {
     pub running: i64,
     /// How many ended in the last minute, however.
     pub finished_last_minute: i64,
+    /// How many tokens those took, as they told.
+    pub tokens_last_minute: i64,
     /// The providers that are alive, oldest first.
     pub providers: Vec<Provider>,
 }
@@ -100,7 +102,9 @@ fn list(tx: &mut dyn Tx) -> Result<Vec<Pool>> {
         pool.oldest_waiting_at = row.maybe(2, Row::time)?;
     }
     for row in tx.run(Call::one(&FINISHED, vec![now.plus_ms(-RECENT_MS).into()]))? {
-        pool(&mut pools, row.text(0)?).finished_last_minute = row.int(1)?;
+        let pool = pool(&mut pools, row.text(0)?);
+        pool.finished_last_minute = row.int(1)?;
+        pool.tokens_last_minute = row.maybe(2, Row::int)?.unwrap_or_default();
     }
     let mut held: BTreeMap<(String, String), i64> = BTreeMap::new();
     for row in tx.run(Call::one(&HELD, vec![]))? {

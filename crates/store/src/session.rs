@@ -12,6 +12,7 @@ use crate::value::{Row, Value};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use windlass_domain::id::SessionId;
+use windlass_domain::pins::Serves;
 use windlass_domain::profile::{Kind, Profile};
 use windlass_domain::time::Timestamp;
 
@@ -32,11 +33,13 @@ statement!(shared UNBIND, "session/unbind");
 statement!(shared CLOSE, "session/close");
 statement!(EXPIRE, "session/expire");
 statement!(OF_QUEUE, "session/of_queue");
+statement!(shared PROVIDING, "session/providing");
 statement!(shared FORGET, "session/forget");
 
 /// All of the above.
 pub(crate) static STATEMENTS: &[&statement::Statement] = &[
-    &REGISTER, &SHOW, &LIST, &LIST_ALL, &RENEW, &BIND, &UNBIND, &CLOSE, &EXPIRE, &FORGET, &OF_QUEUE,
+    &REGISTER, &SHOW, &LIST, &LIST_ALL, &RENEW, &BIND, &UNBIND, &CLOSE, &EXPIRE, &FORGET,
+    &OF_QUEUE, &PROVIDING,
 ];
 
 /// Which work a session takes. An empty list of kinds means jobs and delegations.
@@ -61,6 +64,12 @@ impl Routes {
         };
         let all = Profile::ALL.iter().copied();
         all.filter(|profile| *profile != Profile::Ledger && takes(profile.kind())).collect()
+    }
+
+    /// What it has, of what tasks are pinned to.
+    pub fn serves(&self) -> Serves {
+        let Routes { llms, models, tiers, .. } = self.clone();
+        Serves { llms, models, tiers }
     }
 
     /// Queues and pools: a pool's tasks stand in the queue of its name.
@@ -102,6 +111,17 @@ pub struct Session {
     pub updated_at: Timestamp,
     pub closed_at: Option<Timestamp>,
     pub close_reason: Option<String>,
+}
+
+/// What some sessions provide for; those that provide for the same are told together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Providing {
+    /// What.
+    pub routes: Routes,
+    /// Whether one of them is open.
+    pub is_open: bool,
+    /// When the first one that is remembered came.
+    pub first_at: Timestamp,
 }
 
 /// Where a page of sessions begins.
@@ -168,6 +188,18 @@ impl Sessions {
         let last = sessions.last().filter(|_| more);
         let next = last.map(|session| (session.created_at, session.id.0));
         Ok((sessions, next))
+    }
+
+    /// What the sessions that are remembered provide for: open ones first, then the newest, at most
+    /// `limit` that differ.
+    pub async fn providing(&self, limit: usize) -> Result<Vec<Providing>> {
+        let body = move |tx: &mut dyn Tx| {
+            let rows = tx.run(Call::one(&PROVIDING, vec![Value::Int(limit as i64)]))?;
+            rows.iter().map(providing).collect()
+        };
+        let mut all: Vec<Providing> = self.store.read("session_providing", body).await?;
+        all.sort_by_key(|providing| !providing.is_open);
+        Ok(all)
     }
 
     /// Renews sessions; returns those that are still open, each with the epoch of its current
@@ -276,6 +308,11 @@ fn read_routes(row: &Row, at: usize) -> Result<Routes> {
 
 fn one(tx: &mut dyn Tx, call: Call<'_>) -> Result<Option<Session>> {
     tx.run(call)?.first().map(read).transpose()
+}
+
+fn providing(row: &Row) -> Result<Providing> {
+    let (routes, open) = (read_routes(row, 0)?, row.int(1)?);
+    Ok(Providing { routes, is_open: open > 0, first_at: row.time(2)? })
 }
 
 pub(crate) fn read(row: &Row) -> Result<Session> {

@@ -70,17 +70,18 @@ pub const SNAPSHOT_COLUMNS: &str = "\
 st.id, st.profile, st.queue, s.priority, s.backoff, st.max_retries, st.status, st.ready, \
 st.order_key, st.run_at, st.deadline_at, st.attempt, st.retry_count, st.release_count, \
 st.lease_id, st.lease_expires_at, st.claim_id, st.claimed_by, st.claimed_at, \
-st.last_heartbeat_at, st.approval_id, st.result, st.error, st.created_at, st.started_at, \
-st.entered_at, st.updated_at, st.lane, st.change_id";
+st.last_heartbeat_at, st.approval_id, st.result, st.error, st.usage, st.created_at, \
+st.started_at, st.entered_at, st.updated_at, st.lane, st.change_id";
 
 /// What users see of a task, in the order in which `task::row::task` reads it. Only what has ended
 /// is replayed, so nothing is counted for a claim.
 pub const TASK_COLUMNS: &str = "\
-s.id, s.profile, s.name, s.queue, st.status, s.payload, st.result, st.error, p.checkpoint, \
-p.progress, s.priority, s.tags, s.agent, s.venture, s.portfolio, s.stage, s.owner, s.caller, \
-s.callee, s.pool, s.llm, s.model, s.tier, s.parent_id, s.replay_of, s.correlation_id, \
-s.idempotency_key, st.attempt, st.retry_count, st.max_retries, st.release_count, st.run_at, \
-st.deadline_at, st.claimed_by, st.claimed_at, st.lease_expires_at, st.last_heartbeat_at, \
+s.id, s.profile, s.name, s.queue, st.status, s.payload, st.result, st.error, st.usage, \
+p.checkpoint, p.progress, s.priority, s.tags, s.agent, s.venture, s.portfolio, s.stage, \
+s.owner, s.caller, s.callee, s.pool, s.llm, s.model, s.tier, s.parent_id, s.replay_of, \
+s.correlation_id, s.idempotency_key, st.attempt, st.retry_count, st.max_retries, \
+st.release_count, st.run_at, st.deadline_at, st.claimed_by, st.claimed_at, \
+st.lease_expires_at, st.last_heartbeat_at, \
 st.stream_started_at, s.created_at, st.started_at, st.updated_at, st.finished_at, \
 CASE WHEN st.finished_at IS NULL THEN 0 \
 ELSE (SELECT count(*) FROM task_spec r WHERE r.replay_of = s.id) END";

@@ -152,6 +152,11 @@ impl Call {
         Call { body: Some(body), ..Call::new(Method::PUT, path.into()) }
     }
 
+    /// Changes what is given.
+    pub fn patch(path: impl Into<String>, body: Value) -> Call {
+        Call { body: Some(body), ..Call::new(Method::PATCH, path.into()) }
+    }
+
     /// Removes.
     pub fn delete(path: impl Into<String>) -> Call {
         Call::new(Method::DELETE, path.into())

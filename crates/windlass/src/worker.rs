@@ -15,6 +15,7 @@ use uuid::Uuid;
 use windlass_domain::failure::TaskError;
 use windlass_domain::id::{ChangeId, ClaimId, LeaseId, SessionId, TaskId};
 use windlass_domain::profile::beat_every_ms;
+use windlass_domain::usage::Usage;
 use windlass_domain::validate;
 use windlass_store::session::{Routes, TTL_MS};
 use windlass_store::task::{Assignment, Finish, Finishing};
@@ -143,8 +144,8 @@ struct InHand {
     lost: Option<oneshot::Sender<()>>,
 }
 
-fn lock(held: &Held) -> MutexGuard<'_, HashMap<LeaseId, InHand>> {
-    held.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Clone)]
@@ -217,6 +218,7 @@ impl Run {
         let (lost, mut losing) = oneshot::channel();
         lock(&self.held).insert(lease, InHand { task, cancelled, lost: Some(lost) });
         let (ended, mut ending) = mpsc::channel(1);
+        let usage: Arc<Mutex<Option<Usage>>> = Arc::default();
         let plain = work.assignment.take();
         let running: Running = match (&self.job, plain) {
             (Job::Plain(run), Some(assignment)) => run(*assignment),
@@ -231,6 +233,7 @@ impl Run {
                     strict: handlers.is_strict(),
                     cancelled: cancelling.clone(),
                     ended,
+                    usage: Arc::clone(&usage),
                 };
                 match Ctx::begin(start).await {
                     Ok(ctx) => handlers.run(ctx, payload),
@@ -264,6 +267,7 @@ impl Run {
             task,
             lease,
             how,
+            usage: lock(&usage).take(),
             actor: self.session.to_string(),
             reason: None,
             change: ChangeId(Uuid::now_v7()),

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// How long a server may take until it is ready.
-const START: Duration = Duration::from_secs(30);
+const START: Duration = Duration::from_secs(90);
 /// How long it may take to stop when it is asked to.
 const STOP: Duration = Duration::from_secs(20);
 

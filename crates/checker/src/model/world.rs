@@ -182,11 +182,13 @@ impl World {
         }
         let lease_id = LeaseId(lease);
         let command = match ending {
-            Ending::Complete => Command::Complete { lease_id, result: Some(canonical(&content)) },
+            Ending::Complete => {
+                Command::Complete { lease_id, result: Some(canonical(&content)), usage: None }
+            }
             Ending::Release => Command::Release { lease_id },
             Ending::Fail => {
                 let error = TaskError::new("SERVICE_UNAVAILABLE", "on purpose");
-                Command::Fail { lease_id, error, retry_after_ms, chance: 0.0 }
+                Command::Fail { lease_id, error, retry_after_ms, chance: 0.0, usage: None }
             }
         };
         if mutant == Mutant::NoAttemptCap && ending == Ending::Fail {

@@ -9,12 +9,14 @@ use crate::retry::{self, Backoff, Class, OnExhausted};
 use crate::snapshot::Snapshot;
 use crate::state::{Event, State};
 use crate::time::Timestamp;
+use crate::usage::Usage;
 use serde_json::{Value, json};
 
 pub(super) fn complete(
     task: &Snapshot,
     lease: LeaseId,
     result: &Option<String>,
+    usage: Option<&Usage>,
     now: Timestamp,
 ) -> Result<Decision, Refusal> {
     require_lease(task, lease)?;
@@ -23,7 +25,21 @@ pub(super) fn complete(
     after.result = result.clone();
     // The failures of earlier attempts stay in the history; a completed task shows none.
     after.error = None;
-    change(task, Event::Complete, State::Completed, after, None, now)
+    let completed = change(task, Event::Complete, State::Completed, after, None, now)?;
+    Ok(spent(completed, usage))
+}
+
+/// What the attempt took is added to what the earlier ones did; the history keeps its own share.
+pub(super) fn spent(decision: Decision, usage: Option<&Usage>) -> Decision {
+    match (decision, usage) {
+        (Decision::Change(mut change), Some(usage)) => {
+            let before = change.after.usage.as_ref();
+            change.after.usage = Some(before.map_or_else(|| usage.clone(), |b| b.plus(usage)));
+            change.metadata.get_or_insert_with(|| json!({}))["usage"] = json!(usage);
+            Decision::Change(change)
+        }
+        (decision, _) => decision,
+    }
 }
 
 pub(super) fn fail(

@@ -66,7 +66,7 @@ pub fn check_target(scope: Scope, name: Option<&str>) -> Result<()> {
         }
         (Scope::Global, None) => {}
         (Scope::Global, Some(_)) => errors.add("/name", "not_allowed", "everything has no name"),
-        (_, Some(name)) => errors.name("/name", name, MAX_NAME_BYTES),
+        (_, Some(name)) => errors.address("/name", name, MAX_NAME_BYTES),
         (_, None) => errors.add("/name", "required", format!("say which {scope}")),
     }
     errors.into_result()

@@ -3,7 +3,9 @@
 //! Invariant: the levels are compared in whole numbers, so that exactly 70, 90, 50 and 80 per cent
 //! belong to the lower level on every machine.
 
+use super::Mode;
 use crate::state::named;
+use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 named! {
@@ -18,8 +20,21 @@ named! {
     }
 }
 
+/// Everything was stopped by somebody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stop {
+    /// What of it.
+    pub mode: Mode,
+    /// By whom.
+    pub by: String,
+    /// Since when.
+    pub since: Timestamp,
+    /// Why.
+    pub reason: Option<String>,
+}
+
 /// What is held against what is allowed; `None` is no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// Claimed and running tasks.
     pub active: i64,
@@ -29,8 +44,10 @@ pub struct Load {
     pub pending: i64,
     /// The most pending tasks.
     pub max_pending: Option<i64>,
-    /// Whatever is pending waits for its time: none of it could start now.
-    pub only_later: bool,
+    /// How many of those stand in line: their time has come.
+    pub in_line: i64,
+    /// Whether everything is stopped.
+    pub stop: Option<Stop>,
     /// How many tasks left the queue lately…
     pub drained: i64,
     /// …and how long that took.
@@ -54,7 +71,7 @@ pub struct Backpressure {
     pub max_pending: Option<i64>,
     /// Tasks that left the queue in a second, while others waited; over the last minute.
     pub drained_per_second: f64,
-    /// How long a task submitted now would wait; `null` when nothing moves.
+    /// How long a task submitted now would wait; `null` when nothing moves or all is paused.
     pub estimated_wait_ms: Option<i64>,
     /// What to do, in words.
     pub recommendations: Vec<String>,
@@ -62,10 +79,12 @@ pub struct Backpressure {
 
 /// Everything there is to say about a load.
 pub fn backpressure(load: &Load) -> Backpressure {
-    let ahead = if load.only_later { 0 } else { load.pending };
     // Where nothing may begin, what left lately was cancelled: that is no pace.
     let drained = if load.max_active == Some(0) { 0 } else { load.drained };
-    let wait = estimated_wait_ms(ahead, drained, load.drained_over_ms);
+    let wait = match is_paused(load) {
+        true => None,
+        false => estimated_wait_ms(load.in_line, drained, load.drained_over_ms),
+    };
     Backpressure {
         level: level(load),
         global_utilization: utilization(load.active, load.max_active),
@@ -79,10 +98,12 @@ pub fn backpressure(load: &Load) -> Backpressure {
     }
 }
 
-/// What is held, in per cent of what is allowed: 0 without a limit, 100 when nothing is allowed.
+/// What is held, in per cent of what is allowed: 0 without a limit, and 100 when something is held
+/// although nothing is allowed.
 pub fn utilization(held: i64, limit: Option<i64>) -> f64 {
     match limit {
         None => 0.0,
+        Some(limit) if limit <= 0 && held <= 0 => 0.0,
         Some(limit) if limit <= 0 => 100.0,
         Some(limit) => held.max(0) as f64 / limit as f64 * 100.0,
     }
@@ -109,7 +130,7 @@ fn per_second(drained: i64, over_ms: i64) -> f64 {
 fn level(load: &Load) -> Level {
     let active = |percent| exceeds(load.active, load.max_active, percent);
     let pending = |percent| exceeds(load.pending, load.max_pending, percent);
-    if active(90) || pending(80) {
+    if active(90) || pending(80) || load.max_pending == Some(0) {
         Level::Critical
     } else if active(70) || pending(50) {
         Level::Elevated
@@ -123,7 +144,26 @@ fn exceeds(held: i64, limit: Option<i64>, percent: i128) -> bool {
     limit.is_some_and(|limit| i128::from(held) * 100 > percent * i128::from(limit.max(0)))
 }
 
+fn is_paused(load: &Load) -> bool {
+    load.stop.as_ref().is_some_and(|stop| stop.mode == Mode::Pause)
+}
+
+fn stopped(stop: &Stop) -> String {
+    let Stop { mode, by, since, reason } = stop;
+    let what = match mode {
+        Mode::Pause => "nothing begins: everything is paused",
+        Mode::Drain => "every submit is refused: everything drains, as ordered",
+    };
+    let why = reason.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"));
+    format!("{what} by `{by}` since {since}{why}; `windlass resume --all` lets it go on")
+}
+
 fn recommendations(load: &Load, wait_ms: Option<i64>) -> Vec<String> {
+    let stop = load.stop.as_ref().map(stopped);
+    stop.into_iter().chain(advice(load, wait_ms).into_iter().map(str::to_owned)).collect()
+}
+
+fn advice(load: &Load, wait_ms: Option<i64>) -> Vec<&'static str> {
     let mut words = Vec::new();
     if load.max_active == Some(0) && load.pending > 0 {
         words.push("raise the active limit: it is 0, so nothing begins");
@@ -132,15 +172,22 @@ fn recommendations(load: &Load, wait_ms: Option<i64>) -> Vec<String> {
     } else if exceeds(load.active, load.max_active, 70) {
         words.push("plan for a higher active limit: more than 70 % of it is in use");
     }
-    if exceeds(load.pending, load.max_pending, 80) {
+    if load.max_pending == Some(0) {
+        words.push("raise the pending limit: it is 0, so every submit is refused");
+    } else if load.max_pending.is_some_and(|most| load.pending >= most) {
+        words.push("hold back work that can wait: submits are refused with queue_full now");
+    } else if exceeds(load.pending, load.max_pending, 80) {
         words.push("hold back work that can wait: submits will soon be refused with queue_full");
     } else if exceeds(load.pending, load.max_pending, 50) {
         words.push("submit in smaller portions: more than half of the queue is used");
     }
-    if wait_ms.is_none() && load.active == 0 {
+    if wait_ms.is_some() || is_paused(load) {
+        return words;
+    }
+    if load.active == 0 {
         words.push("start a worker: tasks wait and none runs");
-    } else if wait_ms.is_none() {
+    } else {
         words.push("look at the running tasks: tasks wait and none has finished lately");
     }
-    words.into_iter().map(str::to_owned).collect()
+    words
 }

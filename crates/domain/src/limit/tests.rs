@@ -151,10 +151,54 @@ fn a_submit_over_the_pending_limit_is_refused_with_its_name_and_value() {
     assert_eq!((refused.limit, refused.held, refused.code()), (50, 49, "queue_full"));
     assert_eq!(
         refused.to_string(),
-        "venture `acme` has 49 pending tasks and at most 50 are allowed; submit again later"
+        "venture `acme` has 49 pending tasks, the batch has 2 more, and at most 50 are allowed; \
+         submit again later, or fewer at once"
     );
     let counts = holding(Scope::Global, "", 0, 1_000);
     assert_eq!(full(accept(1, &bounds, &counts)).limit, 1_000);
+}
+
+#[test]
+fn a_refusal_says_whether_waiting_helps() {
+    let told = |limit, held, adding| {
+        let full = QueueFull { key: key(Scope::Queue, "q"), limit, held, adding };
+        (full.to_string(), full.may_fit_later())
+    };
+    for (limit, held, adding, words, helps) in [
+        (
+            1,
+            1,
+            1,
+            "queue `q` has 1 pending task and at most 1 is allowed; submit again later",
+            true,
+        ),
+        (
+            2,
+            2,
+            1,
+            "queue `q` has 2 pending tasks and at most 2 are allowed; submit again later",
+            true,
+        ),
+        (
+            0,
+            0,
+            1,
+            "queue `q` has 0 pending tasks and at most 0 are allowed; submit again later",
+            true,
+        ),
+        (
+            3,
+            0,
+            4,
+            "the batch has 4 tasks of queue `q` and at most 3 are allowed: submit fewer at once",
+            false,
+        ),
+    ] {
+        assert_eq!(told(limit, held, adding), (words.to_owned(), helps));
+    }
+    let full = QueueFull { key: key(Scope::Queue, "q"), limit: 3, held: 3, adding: 1 };
+    let of_batch = full.of_batch(2, 3);
+    assert_eq!((of_batch.held, of_batch.adding, of_batch.may_fit_later()), (1, 3, true));
 }
 
 #[test]
@@ -213,6 +257,8 @@ fn a_senseless_pause_is_refused() {
         (Scope::Global, Some("x"), "/name", "not_allowed"),
         (Scope::Queue, None, "/name", "required"),
         (Scope::Queue, Some(""), "/name", "required"),
+        (Scope::Queue, Some("."), "/name", "not_allowed"),
+        (Scope::Venture, Some(".."), "/name", "not_allowed"),
     ] {
         let pause = stop(scope, name, Mode::Pause);
         assert_eq!(findings(pause.validate()), [(pointer, code)], "{scope} {name:?}");
@@ -260,6 +306,12 @@ fn a_senseless_rule_is_refused() {
         ]
     );
     assert!(DEFAULT_RULES.iter().all(|rule| rule.validate() == Ok(())));
+    let named =
+        |name: &str| Rule { name: Some(name.into()), ..DEFAULT_RULES[1].clone() }.validate();
+    for name in [".", ".."] {
+        assert_eq!(findings(named(name)), [("/name", "not_allowed")], "no address can hold it");
+    }
+    assert_eq!((named("..."), named("a..b")), (Ok(()), Ok(())));
 }
 
 fn level(active: i64, pending: i64) -> Level {
@@ -298,7 +350,8 @@ fn without_a_limit_there_is_no_pressure() {
 fn utilization_is_in_per_cent() {
     assert_eq!(utilization(50, Some(200)), 25.0);
     assert_eq!(utilization(400, Some(200)), 200.0);
-    assert_eq!(utilization(0, Some(0)), 100.0);
+    assert_eq!(utilization(0, Some(0)), 0.0);
+    assert_eq!(utilization(1, Some(0)), 100.0);
 }
 
 #[test]
@@ -316,21 +369,22 @@ fn pressure_comes_with_advice() {
         max_active: Some(200),
         pending: 900,
         max_pending: Some(1_000),
-        only_later: false,
+        in_line: 900,
+        stop: None,
         drained: 60,
         drained_over_ms: 60_000,
     };
     let pressed = backpressure(&load);
     assert_eq!(pressed.recommendations.len(), 2, "{:?}", pressed.recommendations);
     assert_eq!(pressed.estimated_wait_ms, Some(900_000));
-    let idle = backpressure(&Load { pending: 3, ..Load::default() });
+    let idle = backpressure(&Load { pending: 3, in_line: 3, ..Load::default() });
     assert_eq!(idle.recommendations, ["start a worker: tasks wait and none runs"]);
     assert!(backpressure(&Load::default()).recommendations.is_empty());
 }
 
 #[test]
 fn what_waits_for_its_time_keeps_nobody_waiting() {
-    let later = backpressure(&Load { pending: 3, only_later: true, ..Load::default() });
+    let later = backpressure(&Load { pending: 3, in_line: 0, ..Load::default() });
     assert_eq!((later.queue_depth, later.estimated_wait_ms), (3, Some(0)));
     assert!(later.recommendations.is_empty());
 }
@@ -358,4 +412,75 @@ fn a_worker_types_rule_bounds_sessions_and_no_tasks() {
     assert_eq!((limits.most_held(Some("any")), limits.most_held(None)), (Some(0), None));
     assert_eq!(limits.slots(Some("any"), Some(7)), 1);
     assert!(limits.binding(&Names { queue: Some("any"), ..Names::default() }).is_empty());
+}
+
+#[test]
+fn a_queue_that_takes_nothing_is_critical_and_says_so() {
+    let (max_active, max_pending) = (Some(0), Some(0));
+    let closed = backpressure(&Load { max_active, max_pending, ..Load::default() });
+    assert_eq!((closed.level, closed.global_utilization), (Level::Critical, 0.0));
+    let words = closed.recommendations.join("; ");
+    assert!(words.contains("every submit is refused"), "{words}");
+    // Nothing may begin, but nothing wants to.
+    let paused = backpressure(&Load { max_active, ..Load::default() });
+    assert_eq!((paused.level, paused.global_utilization), (Level::Normal, 0.0));
+}
+
+#[test]
+fn only_what_stands_in_line_is_waited_for() {
+    let load =
+        Load { pending: 900, in_line: 30, drained: 60, drained_over_ms: 60_000, ..Load::default() };
+    assert_eq!(backpressure(&load).estimated_wait_ms, Some(30_000));
+    let later = Load { in_line: 0, drained: 0, ..load };
+    let told = backpressure(&later);
+    assert_eq!((told.estimated_wait_ms, told.recommendations.len()), (Some(0), 0));
+}
+
+#[test]
+fn a_full_queue_is_said_to_refuse_now() {
+    let advice = |pending| {
+        let load = Load { pending, max_pending: Some(100), ..Load::default() };
+        backpressure(&load).recommendations.concat()
+    };
+    assert!(advice(99).contains("will soon be refused"), "{}", advice(99));
+    for full in [100, 402] {
+        assert!(advice(full).contains("are refused with queue_full now"), "{}", advice(full));
+    }
+}
+
+#[test]
+fn a_stop_of_everything_says_who_stopped_it_and_what_ends_it() {
+    let stop = |mode| {
+        let since = "2026-01-31T12:00:00.000Z".parse().unwrap();
+        let stop = Stop { mode, by: "ann".into(), since, reason: Some("a move".into()) };
+        let pace = Load { drained: 60, drained_over_ms: 60_000, ..Load::default() };
+        backpressure(&Load { pending: 1, in_line: 1, stop: Some(stop), ..pace })
+    };
+    let paused = stop(Mode::Pause);
+    assert_eq!(paused.estimated_wait_ms, None);
+    assert_eq!(
+        paused.recommendations,
+        ["nothing begins: everything is paused by `ann` since 2026-01-31T12:00:00.000Z (a move); \
+          `windlass resume --all` lets it go on"]
+    );
+    let drains = stop(Mode::Drain);
+    assert_eq!(drains.estimated_wait_ms, Some(1_000), "what is there is handed out");
+    let words = drains.recommendations.concat();
+    assert!(words.starts_with("every submit is refused") && words.contains("`ann`"), "{words}");
+}
+
+#[test]
+fn what_is_not_said_of_a_rule_stays_as_it_was() {
+    let rate = Some(Rate { count: 1, period_ms: 2 });
+    let before = Rule { rate, ..Rule::each(Scope::Venture, Some(3), Some(4)) };
+    let over = |said: serde_json::Value, before: Option<&Rule>| {
+        let said: Maxima = serde_json::from_value(said).unwrap();
+        let rule = said.over(before, Scope::Venture, None);
+        (rule.max_active, rule.max_pending, rule.rate)
+    };
+    assert_eq!(over(json!({}), Some(&before)), (Some(3), Some(4), rate));
+    assert_eq!(over(json!({"max_active": 9}), Some(&before)), (Some(9), Some(4), rate));
+    let none = json!({"max_pending": null, "rate": null});
+    assert_eq!(over(none, Some(&before)), (Some(3), None, None));
+    assert_eq!(over(json!({"max_active": 9}), None), (Some(9), Some(NEW_RULE_PENDING), None));
 }

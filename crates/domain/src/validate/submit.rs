@@ -21,11 +21,26 @@ pub fn new_task(
     principal: &str,
     actor: &str,
 ) -> Result<NewTask> {
+    new_task_within(request, id, principal, actor, MAX_JSON_BYTES)
+}
+
+/// The same, where the payload of an inference has a bound of its own.
+pub fn new_task_within(
+    request: &SubmitRequest,
+    id: TaskId,
+    principal: &str,
+    actor: &str,
+    inference_bytes: usize,
+) -> Result<NewTask> {
     let mut errors = Errors::default();
     let profile = profile(request, &mut errors);
     names(request, &mut errors);
     foreign_fields(request, profile.kind(), &mut errors);
-    let payload = errors.json("/payload", &request.payload, MAX_JSON_BYTES);
+    let most = match profile.kind() {
+        Kind::Inference => inference_bytes,
+        _ => MAX_JSON_BYTES,
+    };
+    let payload = errors.json("/payload", &request.payload, most);
     if let Some(tags) = &request.tags {
         check_tags(tags, &mut errors);
     }

@@ -36,6 +36,7 @@ fn facts() -> Facts {
         max_retries: 3,
         error: None,
         caller: None,
+        pins: Pins::default(),
         finished_at: None,
         holder: None,
         lease_expires_at: None,
@@ -185,6 +186,15 @@ fn others() -> Vec<(Facts, &'static str, &'static str)> {
             "no_worker",
             "takes job tasks of queue `q`",
         ),
+        (
+            Facts {
+                line: Line { workers: 0, ..facts().line },
+                pins: Pins { model: Some("m".into()), tier: Some("t".into()), llm: None },
+                ..facts()
+            },
+            "no_worker",
+            "takes job tasks of queue `q` and names model `m` and tier `t`: start one",
+        ),
         (facts(), "ready", "is ready, first of its venture; 1 worker is there; nothing has left"),
     ]
 }
@@ -225,6 +235,22 @@ fn everything_that_holds_a_task_back_is_told_in_order() {
     assert_eq!(codes(&all), expected[4..]);
     all.line.workers = 1;
     assert_eq!(codes(&all), ["draining", "ready"]);
+}
+
+#[test]
+fn a_task_that_is_held_back_is_told_who_stands_before_it() {
+    let mut held = at_its_limits();
+    held.line.ahead = 11;
+    (held.line.drained, held.line.drained_over_ms, held.line.pending) = (10, 10_000, 12);
+    assert_eq!(codes(&held), ["limit_reached", "rate_reached", "in_line"]);
+    let words = why(&held).pop().unwrap().detail();
+    assert!(words.contains("behind 11 tasks; starts in about 60000 ms"), "{words}");
+    // What is stopped does not move, and what is not due yet is in no line.
+    held.stops = vec![stop(false)];
+    let words = why(&held).pop().unwrap().detail();
+    assert!(words.ends_with("behind 11 tasks"), "{words}");
+    held.run_at = later();
+    assert!(!codes(&held).contains(&"in_line".to_owned()));
 }
 
 #[test]

@@ -61,9 +61,29 @@ impl Reason {
                 let (what, next) = (thing(*scope, name), next.unwrap_or_default());
                 format!("{what} may begin {limit} tasks in {period_ms} ms, and has{next}")
             }
-            Reason::NoWorker { queue, kind } => {
+            Reason::NoWorker { queue, kind, pins } => {
+                let pinned: Vec<String> =
+                    pins.set().map(|(what, name)| format!("{what} {}", quoted(name))).collect();
+                let pinned = match pinned.is_empty() {
+                    true => String::new(),
+                    false => format!(" and names {}", pinned.join(" and ")),
+                };
                 let queue = quoted(queue);
-                format!("no worker that is alive takes {kind} tasks of queue {queue}: start one")
+                format!(
+                    "no worker that is alive takes {kind} tasks of queue {queue}{pinned}: start one"
+                )
+            }
+            Reason::InLine {
+                ahead,
+                ahead_at_least,
+                ventures,
+                estimated_wait_ms,
+                estimated_start_at,
+            } => {
+                let place = place(*ahead, *ahead_at_least, *ventures);
+                let start = start(*estimated_wait_ms, *estimated_start_at);
+                let start = start.map(|start| format!("; {start}")).unwrap_or_default();
+                format!("stands in line {place}{start}")
             }
             Reason::Ready { .. } => self.ready(),
         }
@@ -140,27 +160,41 @@ impl Reason {
     }
 
     fn ready(&self) -> String {
-        let Reason::Ready { ahead, ahead_at_least, ventures, workers, .. } = self else {
+        let Reason::Ready {
+            ahead,
+            ahead_at_least,
+            ventures,
+            workers,
+            estimated_wait_ms,
+            estimated_start_at,
+            ..
+        } = self
+        else {
             return String::new();
         };
-        let ahead = match (ahead, ahead_at_least) {
-            (0, _) => "first of its venture".to_owned(),
-            (n, false) => format!("behind {}", many(*n, "task", "tasks")),
-            (n, true) => format!("behind more than {n} tasks"),
-        };
-        let turns = match ventures {
-            ..=1 => String::new(),
-            n => format!(", {n} ventures take turns"),
-        };
-        let start = match self {
-            Reason::Ready { estimated_wait_ms: Some(ms), estimated_start_at: Some(at), .. } => {
-                format!("starts in about {ms} ms, at {at}")
-            }
-            _ => "nothing has left this queue in the last minute".to_owned(),
-        };
+        let place = place(*ahead, *ahead_at_least, *ventures);
+        let start = start(*estimated_wait_ms, *estimated_start_at);
+        let start = start.unwrap_or("nothing has left this queue in the last minute".into());
         let workers = many(*workers, "worker is", "workers are");
-        format!("is ready, {ahead}{turns}; {workers} there; {start}")
+        format!("is ready, {place}; {workers} there; {start}")
     }
+}
+
+/// Where a task stands in its line.
+fn place(ahead: i64, at_least: bool, ventures: i64) -> String {
+    let ahead = match (ahead, at_least) {
+        (0, _) => "first of its venture".to_owned(),
+        (n, false) => format!("behind {}", many(n, "task", "tasks")),
+        (n, true) => format!("behind more than {n} tasks"),
+    };
+    match ventures {
+        ..=1 => ahead,
+        n => format!("{ahead}, {n} ventures take turns"),
+    }
+}
+
+fn start(wait_ms: Option<i64>, at: Option<Timestamp>) -> Option<String> {
+    wait_ms.zip(at).map(|(ms, at)| format!("starts in about {ms} ms, at {at}"))
 }
 
 fn finished(status: State, since: Option<Timestamp>, error: &Option<LastError>) -> String {

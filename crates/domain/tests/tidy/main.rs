@@ -36,6 +36,7 @@ rules! {
     every_path_in_the_architecture_exists: document::architecture_paths;
     every_code_is_documented: document::error_codes;
     every_project_file_exists: document::project_files;
+    every_path_is_plain: place::odd_names;
     every_sql_file_is_used: place::unused_sql;
     sql_stands_only_in_the_store: place::sql_outside_store;
     crates_depend_in_one_direction: place::crate_direction;

@@ -27,6 +27,13 @@ pub fn unused_sql(tree: &Tree) -> Vec<Finding> {
     found
 }
 
+/// A path that a shell would take apart was not meant to be one.
+pub fn odd_names(tree: &Tree) -> Vec<Finding> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    let odd = tree.files.iter().filter(|file| !file.path.chars().all(is_plain));
+    odd.map(|file| file.finding(1, "a path has letters, digits, `.`, `_` and `-`")).collect()
+}
+
 pub fn sql_outside_store(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     for file in tree.rust() {
@@ -166,6 +173,13 @@ fn an_unused_statement_is_found() {
     ]);
     let found = unused_sql(&tree);
     assert_eq!(crate::tree::places(&found), [("crates/store/sql/task/old.sql", 1)]);
+}
+
+#[test]
+fn an_odd_path_is_found() {
+    let tree = Tree::of(&[("crates/a/src/b_c-1.rs", ""), (".ci/run", ""), ("a/select 1", "")]);
+    let found: Vec<_> = odd_names(&tree).iter().map(|found| found.path.clone()).collect();
+    assert_eq!(found, ["a/select 1"]);
 }
 
 #[test]

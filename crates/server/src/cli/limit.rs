@@ -4,10 +4,11 @@ use super::argument::{ms, span};
 use super::poison::{Listing, Page};
 use super::task::{age, text};
 use super::{Connection, Context, Failure};
-use crate::client::{Call, Client, Error, Patience};
+use crate::client::{Call, Patience};
 use crate::print::{self, Cell, Paint};
 use clap::{Args, Subcommand};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use windlass::domain::validate;
 
 #[derive(Args)]
 pub(super) struct Arguments {
@@ -94,11 +95,14 @@ fn rate(text: &str) -> Result<Value, String> {
 }
 
 /// The address of what has a scope and perhaps a name.
-pub(super) fn path(list: &str, scope: &str, name: Option<&str>) -> String {
-    let Some(name) = name else { return format!("{list}/{scope}") };
+pub(super) fn path(list: &str, scope: &str, name: Option<&str>) -> Result<String, Failure> {
+    let Some(name) = name else { return Ok(format!("{list}/{scope}")) };
+    if !validate::has_address(name) {
+        return Err(Failure::usage(format!("the name {}", validate::NO_ADDRESS)));
+    }
     let encoded: String = form_urlencoded::byte_serialize(name.as_bytes()).collect();
     // A `+` is a space in a query only.
-    format!("{list}/{scope}/{}", encoded.replace('+', "%20"))
+    Ok(format!("{list}/{scope}/{}", encoded.replace('+', "%20")))
 }
 
 const LIST: &str = "/v1/limits";
@@ -119,16 +123,15 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
             listing.show(&client, context).await
         }
         Action::Set { target, max_active, max_pending, rate } => {
-            let path = path(LIST, &target.scope, target.name.as_deref());
-            let mut body = now(&client, &path).await?;
+            let path = path(LIST, &target.scope, target.name.as_deref())?;
             let given = [("max_active", max_active), ("max_pending", max_pending), ("rate", rate)];
             let given = given.into_iter().filter_map(|(name, v)| Some((name.to_owned(), v?)));
-            body.extend(given);
-            let set = client.call(&Call::put(path, body.into()), Patience::SHORT).await?.body;
+            let body = Value::Object(given.collect());
+            let set = client.call(&Call::patch(path, body), Patience::SHORT).await?.body;
             show(&set, context)
         }
         Action::Remove { target } => {
-            let path = path(LIST, &target.scope, target.name.as_deref());
+            let path = path(LIST, &target.scope, target.name.as_deref())?;
             let gone = client.call(&Call::delete(path), Patience::SHORT).await?.body;
             if context.json {
                 print::json_line(&gone);
@@ -137,18 +140,6 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
             }
             Ok(0)
         }
-    }
-}
-
-/// What a limit says now; nothing, if there is none.
-async fn now(client: &Client, path: &str) -> Result<Map<String, Value>, Failure> {
-    match client.call(&Call::get(path), Patience::SHORT).await {
-        Ok(answer) => {
-            let said = ["max_active", "max_pending", "rate"].into_iter();
-            Ok(said.map(|name| (name.to_owned(), answer.body[name].clone())).collect())
-        }
-        Err(Error::Problem(problem)) if problem.status == 404 => Ok(Map::new()),
-        Err(error) => Err(error.into()),
     }
 }
 
@@ -163,6 +154,8 @@ fn show(limit: &Value, context: &Context) -> Result<u8, Failure> {
 
 fn row(limit: &Value) -> Vec<Cell> {
     let name = match (&limit["name"], text(&limit["scope"])) {
+        // A star stands for each one; whoever is called so is quoted.
+        (Value::String(name), _) if name == "*" => "\"*\"",
         (Value::String(name), _) => name.as_str(),
         (_, "global") => "",
         _ => "*",

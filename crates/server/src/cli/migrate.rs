@@ -14,6 +14,10 @@ pub(super) struct Arguments {
     /// [env: WINDLASS_DATABASE] [default: sqlite:windlass.db].
     #[arg(long, global = true, value_name = "URL")]
     database: Option<String>,
+    /// Unsafe: migrate a database that acknowledges what it has not synced
+    /// [env: WINDLASS_UNSAFE_DURABILITY].
+    #[arg(long, global = true)]
+    unsafe_durability: bool,
     #[command(subcommand)]
     action: Action,
 }
@@ -40,8 +44,10 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
         let told = "migrating down deletes what the later versions hold: add --yes to do it";
         return Err(Failure::new("configuration", told, 78));
     }
-    let config = context.config(vec![flag("database", &arguments.database)])?;
-    let store = windlass::database::open(&config.database)?;
+    let durability = arguments.unsafe_durability.then(|| "true".to_owned());
+    let flags = [flag("database", &arguments.database), flag("unsafe_durability", &durability)];
+    let config = context.config(flags.into())?;
+    let store = windlass::database::open_with(&config.database, config.unsafe_durability)?;
     let done = act(&store, arguments.action, context.json).await;
     store.close();
     done?;

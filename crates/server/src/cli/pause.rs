@@ -99,7 +99,7 @@ pub(super) async fn resume(arguments: ResumeArguments, context: &Context) -> Res
         let told = "say what: a queue, an agent, a venture, or --all; `windlass pause` lists it";
         return Err(Failure::usage(told));
     };
-    let call = Call::delete(path(LIST, scope, name));
+    let call = Call::delete(path(LIST, scope, name)?);
     let gone = client.call(&call, Patience::SHORT).await?.body;
     if context.json {
         print::json_line(&gone);

@@ -46,6 +46,7 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
                     "SLOTS",
                     "PROVIDERS",
                     "A MINUTE",
+                    "TOKENS",
                 ],
                 row,
                 empty: "no pools; a provider makes one by its session's `pools`",
@@ -57,7 +58,8 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
     let encoded: String = form_urlencoded::byte_serialize(name.as_bytes()).collect();
     // A `+` is a space in a query only.
     let path = format!("/v1/pools/{}", encoded.replace('+', "%20"));
-    let pool = client.call(&Call::get(path), Patience::SHORT).await?.body;
+    let asked = client.call(&Call::get(path), Patience::SHORT).await;
+    let pool = asked.map_err(unknown)?.body;
     if context.json {
         print::json_line(&pool);
         return Ok(0);
@@ -69,8 +71,9 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
         ("running", number(&pool["running"])),
         ("slots", number(&pool["slots"])),
         ("a minute", number(&pool["finished_last_minute"])),
+        ("tokens a minute", number(&pool["tokens_last_minute"])),
     ] {
-        print::line(&format!("{}{shown}", print::painted(&format!("{name:<12}"), Paint::Bold)));
+        print::line(&format!("{}{shown}", print::painted(&format!("{name:<17}"), Paint::Bold)));
     }
     let providers = pool["providers"].as_array().map(Vec::as_slice).unwrap_or_default();
     if providers.is_empty() {
@@ -78,8 +81,19 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
         return Ok(0);
     }
     let rows: Vec<Vec<Cell>> = providers.iter().map(provider).collect();
-    print::table(&["PROVIDER", "SESSION", "HELD", "SLOTS"], &rows);
+    let headings = ["PROVIDER", "SESSION", "HELD", "SLOTS", "MODELS", "TIERS", "LLMS", "NODE"];
+    print::table(&headings, &rows);
     Ok(0)
+}
+
+/// A pool that nobody knows is looked for in the list.
+fn unknown(error: crate::client::Error) -> Failure {
+    let is_unknown = error.code() == Some("not_found");
+    let failure = Failure::from(error);
+    match is_unknown {
+        true => failure.hint("`windlass pool list` shows the pools that there are"),
+        false => failure,
+    }
 }
 
 fn number(value: &Value) -> String {
@@ -96,6 +110,7 @@ fn row(pool: &Value) -> Vec<Cell> {
         Cell::new(&number(&pool["slots"])),
         Cell::new(&providers.to_string()),
         Cell::new(&number(&pool["finished_last_minute"])),
+        Cell::new(&number(&pool["tokens_last_minute"])),
     ]
 }
 
@@ -105,5 +120,16 @@ fn provider(provider: &Value) -> Vec<Cell> {
         Cell::new(text(&provider["session_id"])),
         Cell::new(&number(&provider["held"])),
         Cell::new(&number(&provider["slots"])),
+        Cell::new(&names(&provider["models"])),
+        Cell::new(&names(&provider["tiers"])),
+        Cell::new(&names(&provider["llms"])),
+        Cell::new(provider["node"].as_str().unwrap_or("-")),
     ]
+}
+
+/// Names with commas between; a dash for none.
+fn names(list: &Value) -> String {
+    let names: Vec<&str> =
+        list.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if names.is_empty() { "-".into() } else { names.join(",") }
 }

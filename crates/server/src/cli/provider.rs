@@ -79,19 +79,16 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
     let (base, model) = (&arguments.upstream, &arguments.model);
     let upstream = Upstream::new(client.clone(), base, key.as_deref(), model, timeouts);
     let upstream = upstream.map_err(|told| Failure::new("configuration", told, 78))?;
-    let mut pools = arguments.pool;
-    // Where tasks wait that want this very model.
-    let pinned: Vec<String> = pools.iter().map(|pool| format!("{pool}/{model}")).collect();
-    pools.extend(pinned);
     let options = Options {
         name: arguments.name.unwrap_or_else(work::default_name),
         queues: Vec::new(),
-        pools,
+        pools: arguments.pool,
         models: vec![arguments.model.clone()],
         kinds: vec!["inference".into()],
         slots: usize::from(arguments.slots),
         lease_ms: None,
         grace: arguments.grace,
+        is_present: true,
     };
     let every = arguments.health_interval.max(Duration::from_millis(100));
     tokio::select! {

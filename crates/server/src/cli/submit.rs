@@ -4,7 +4,8 @@
 //! be repeated when the answer is lost, and makes one task.
 
 use super::{Context, Failure, argument, task, wait};
-use crate::client::{Call, Client, Patience};
+use crate::client::problem::Problem;
+use crate::client::{Call, Client, Error, Patience};
 use crate::print;
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -76,7 +77,7 @@ pub(super) struct Arguments {
     /// What runs through all logs of one piece of work.
     #[arg(long, value_name = "ID")]
     correlation_id: Option<String>,
-    /// Only ask whether it would be admitted.
+    /// Only ask whether it would be admitted; the exit code is that of the submit.
     #[arg(long, conflicts_with = "wait")]
     dry_run: bool,
     /// Wait until it is finished; the exit code tells how it ended.
@@ -101,12 +102,7 @@ pub(super) async fn run(
     let is_duplicate = answer.header("windlass-duplicate") == Some("true");
     let submitted = answer.body;
     if arguments.dry_run {
-        if context.json {
-            print::json_line(&submitted);
-        } else {
-            print::line("it would be admitted");
-        }
-        return Ok(0);
+        return tell_admission(&submitted, context);
     }
     if is_duplicate && !context.json {
         print::note("it existed already; nothing was added");
@@ -121,6 +117,29 @@ pub(super) async fn run(
         print::json_line(&submitted);
     } else {
         print::line(&print::safe(task::text(&submitted["id"])));
+    }
+    Ok(0)
+}
+
+/// What a dry run found. A refusal is told like that of the submit itself, so that a script decides
+/// by the same exit code.
+fn tell_admission(told: &Value, context: &Context) -> Result<u8, Failure> {
+    if context.json {
+        print::json_line(told);
+    }
+    if told["admitted"] != true {
+        let status = told["error"]["status"].as_u64().and_then(|status| status.try_into().ok());
+        let refusal = Problem::read(status.unwrap_or_default(), told.get("error"), None);
+        return Err(match refusal {
+            Some(refusal) => Error::Problem(Box::new(refusal)).into(),
+            None => Failure::new("unexpected_answer", "the server does not say why not", 69),
+        });
+    }
+    if !context.json {
+        match told["duplicate_of"].as_str() {
+            Some(id) => print::line(&format!("it exists already: {}", print::safe(id))),
+            None => print::line("it would be admitted"),
+        }
     }
     Ok(0)
 }

@@ -64,6 +64,12 @@ struct ListArguments {
     /// Only tasks of this agent.
     #[arg(long)]
     agent: Option<String>,
+    /// Only tasks of this owner: of whoever asked by OpenAI's API, the name of the key.
+    #[arg(long, value_name = "NAME")]
+    owner: Option<String>,
+    /// Only inference of this pool.
+    #[arg(long, value_name = "NAME")]
+    pool: Option<String>,
     /// Only tasks of this venture.
     #[arg(long)]
     venture: Option<String>,
@@ -158,6 +164,8 @@ async fn list(arguments: ListArguments, client: &Client, context: &Context) -> R
         ("kind", &arguments.kind),
         ("name", &arguments.name),
         ("agent", &arguments.agent),
+        ("owner", &arguments.owner),
+        ("pool", &arguments.pool),
         ("venture", &arguments.venture),
         ("parent_id", &arguments.parent),
         ("correlation_id", &arguments.correlation_id),

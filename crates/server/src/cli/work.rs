@@ -82,6 +82,7 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
         pools: Vec::new(),
         models: Vec::new(),
         grace: arguments.grace,
+        is_present: false,
     };
     let recipe = Recipe {
         command: arguments.command,

@@ -4,6 +4,7 @@
 //! `WINDLASS_LISTEN`.
 
 use std::net::SocketAddr;
+use windlass::domain::validate::INFERENCE_BYTES;
 
 /// Shorter keys can be guessed.
 const MIN_KEY_BYTES: usize = 16;
@@ -184,6 +185,18 @@ pub const SETTINGS: &[Setting] = &[
         Kind::Duration(1_000, 315_360_000_000),
         Some("7d"),
         "How long finished inferences are kept, such as 12h or 7d.",
+    ),
+    setting(
+        "inference_max_body",
+        Kind::Count(INFERENCE_BYTES.0 as u64, INFERENCE_BYTES.1 as u64),
+        Some("1048576"),
+        "The most bytes of an inference's request, and of its result.",
+    ),
+    setting(
+        "inference_memory",
+        Kind::Count(8 << 20, 1 << 40),
+        Some("268435456"),
+        "The most bytes of running inferences' texts that a node keeps in memory.",
     ),
 ];
 

@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 use windlass::domain::failure::TaskError;
 use windlass::domain::id::{ChangeId, LeaseId, TaskId};
+use windlass::domain::usage::Usage;
 use windlass::domain::validate;
 use windlass::store::task::{Beat, Finish, Finishing, Start};
 
@@ -125,6 +126,9 @@ pub struct CompleteRequest {
     /// Any JSON.
     #[serde(default)]
     result: Option<Json>,
+    /// What the attempt took: whole numbers by name.
+    #[schema(value_type = Option<super::body::UsageBody>)]
+    usage: Option<Json>,
 }
 
 /// Deliver the result.
@@ -138,8 +142,9 @@ pub async fn complete(
     Extension(caller): Extension<Caller>,
     Body(request): Body<CompleteRequest>,
 ) -> Result<Response> {
-    let result = request.result.as_ref().map(validate::result).transpose()?;
-    finish(&api, task, request.lease_id, caller, Finishing::Complete(result)).await
+    let result = request.result.as_ref().map(|result| api.engine.result(result)).transpose()?;
+    let ending = (Finishing::Complete(result), told(request.usage.as_ref())?);
+    finish(&api, task, request.lease_id, caller, ending).await
 }
 
 /// What went wrong.
@@ -152,6 +157,9 @@ pub struct FailRequest {
     error: TaskError,
     /// When to try again, if it is tried again.
     retry_after_ms: Option<i64>,
+    /// What the attempt took: whole numbers by name.
+    #[schema(value_type = Option<super::body::UsageBody>)]
+    usage: Option<Json>,
 }
 
 /// Report an error.
@@ -167,7 +175,12 @@ pub async fn fail(
     Body(request): Body<FailRequest>,
 ) -> Result<Response> {
     let how = failing(request.error, request.retry_after_ms)?;
-    finish(&api, task, request.lease_id, caller, how).await
+    finish(&api, task, request.lease_id, caller, (how, told(request.usage.as_ref())?)).await
+}
+
+/// What an attempt says that it took.
+pub(super) fn told(usage: Option<&Json>) -> Result<Option<Usage>> {
+    Ok(usage.map(|usage| Usage::told("/usage", usage)).transpose()?)
 }
 
 /// A failure that may be stored.
@@ -195,7 +208,7 @@ pub async fn release(
     Extension(caller): Extension<Caller>,
     Body(request): Body<LeaseRequest>,
 ) -> Result<Response> {
-    finish(&api, task, request.lease_id, caller, Finishing::Release).await
+    finish(&api, task, request.lease_id, caller, (Finishing::Release, None)).await
 }
 
 async fn finish(
@@ -203,9 +216,10 @@ async fn finish(
     task: TaskId,
     lease: LeaseId,
     caller: Caller,
-    how: Finishing,
+    (how, usage): (Finishing, Option<Usage>),
 ) -> Result<Response> {
-    let item = Finish { task, lease, how, actor: caller.actor, reason: None, change: change() };
+    let (actor, reason) = (caller.actor, None);
+    let item = Finish { task, lease, how, usage, actor, reason, change: change() };
     single(api.engine.finish(vec![item]).await)?;
     Ok(answer(StatusCode::OK, api.task(task).await?))
 }

@@ -161,7 +161,7 @@ impl From<WaitingFor> for WaitingForBody {
     }
 }
 
-/// How many tokens a model call took, as its result tells.
+/// How many tokens the attempts took, as they told; numbers of other names follow.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Usage)]
 pub struct UsageBody {
@@ -171,12 +171,15 @@ pub struct UsageBody {
     pub completion_tokens: u64,
     /// Of both.
     pub total_tokens: u64,
+    #[serde(flatten)]
+    #[schema(value_type = BTreeMap<String, u64>)]
+    pub others: BTreeMap<String, u64>,
 }
 
 impl From<Usage> for UsageBody {
     fn from(usage: Usage) -> UsageBody {
-        let Usage { prompt_tokens, completion_tokens, total_tokens } = usage;
-        UsageBody { prompt_tokens, completion_tokens, total_tokens }
+        let Usage { prompt_tokens, completion_tokens, total_tokens, others } = usage;
+        UsageBody { prompt_tokens, completion_tokens, total_tokens, others }
     }
 }
 
@@ -262,7 +265,8 @@ impl From<Task> for TaskBody {
             status: task.status.as_str().into(),
             waiting_for: task.waiting_for.map(Into::into),
             payload: task.payload,
-            usage: task.result.as_ref().and_then(Usage::of).map(Into::into),
+            // Who told nothing may have a result that does.
+            usage: task.usage.or_else(|| Usage::of(task.result.as_ref()?)).map(Into::into),
             result: task.result,
             error: task.error.map(Into::into),
             checkpoint: task.checkpoint,

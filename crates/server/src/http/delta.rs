@@ -66,7 +66,12 @@ pub async fn post(
             let detail = "give `delta` or `deltas`, not both";
             return Err(Problem::field("/delta", "not_allowed", detail));
         }
-        (None, _) => {}
+        (None, true) => {
+            let detail = "give `delta`, or at least one of `deltas`; `POST \
+                /v1/sessions/{id}/heartbeat` is the sign of life without text";
+            return Err(Problem::field("/deltas", "required", detail));
+        }
+        (None, false) => {}
     }
     let next = api.engine.post_deltas(task, lease_id, offset, deltas).await?;
     Ok((StatusCode::ACCEPTED, Json(DeltasAnswer { next })))

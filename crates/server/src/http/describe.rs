@@ -213,7 +213,7 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
         || is_decision
         || path == "/v1/signals"
         || (has_name && method == "get")
-        || (has_scope && method != "put");
+        || (has_scope && !["put", "patch"].contains(&method));
     codes.push((404, has_missing.then_some(missing).into_iter().collect()));
     let conflicts: &[&str] = match (can_conflict, is_session) {
         (false, _) => &[],
@@ -418,6 +418,8 @@ fn trouble_bounds(of: &mut impl FnMut(&str, &str, Json)) {
 fn flow_bounds(of: &mut dyn FnMut(&str, &str, Json)) {
     of("LimitRequest", "max_active", range(0, MAX_LIMIT));
     of("LimitRequest", "max_pending", range(0, MAX_LIMIT));
+    of("LimitChange", "max_active", range(0, MAX_LIMIT));
+    of("LimitChange", "max_pending", range(0, MAX_LIMIT));
     of("Rate", "count", range(1, MAX_LIMIT));
     of("Rate", "period_ms", range(1, MAX_PERIOD_MS));
     let scopes: Vec<&str> = PAUSABLE.iter().map(|scope| scope.as_str()).collect();

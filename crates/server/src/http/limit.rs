@@ -73,6 +73,19 @@ pub struct LimitRequest {
     rate: Option<RateBody>,
 }
 
+/// What changes of a rule.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code)] // The document's view of the domain's `Maxima`.
+pub struct LimitChange {
+    /// The most claimed and running tasks: as it is unless given, null for no limit.
+    max_active: Option<i64>,
+    /// The most pending tasks, those in retry included: as it is unless given, null for no limit.
+    max_pending: Option<i64>,
+    /// The most tasks handed out in a period: as it is unless given, null for no limit.
+    rate: Option<RateBody>,
+}
+
 /// What one of those holds that a rule is for.
 #[derive(Serialize, ToSchema)]
 pub struct HolderBody {
@@ -257,6 +270,46 @@ pub async fn put_named(
     Body(said): Body<Maxima>,
 ) -> Result<Json<LimitBody>> {
     set(&api, &caller, target, said).await
+}
+
+async fn change(
+    api: &Api,
+    caller: &Caller,
+    target: Target,
+    said: Maxima,
+) -> Result<Json<LimitBody>> {
+    api.engine.amend_limit(target.scope, target.name.clone(), said, &caller.actor).await?;
+    one(api, target).await
+}
+
+/// Change the limit of everything, or of each one of a scope: what is left out stays as it is.
+/// Where there is none it is made, like a new rule.
+#[utoipa::path(patch, path = "/v1/limits/{scope}", tag = "flow",
+    operation_id = "amend_limit", params(("scope" = String, Path)),
+    request_body = LimitChange,
+    responses((status = 200, description = "The limit", body = LimitBody)))]
+pub async fn amend(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    target: Target,
+    Body(said): Body<Maxima>,
+) -> Result<Json<LimitBody>> {
+    change(&api, &caller, target, said).await
+}
+
+/// Change the limit of one venture, queue…: what is left out stays as it is.
+#[utoipa::path(patch, path = "/v1/limits/{scope}/{name}", tag = "flow",
+    operation_id = "amend_named_limit",
+    params(("scope" = String, Path), ("name" = String, Path)),
+    request_body = LimitChange,
+    responses((status = 200, description = "The limit", body = LimitBody)))]
+pub async fn amend_named(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    target: Target,
+    Body(said): Body<Maxima>,
+) -> Result<Json<LimitBody>> {
+    change(&api, &caller, target, said).await
 }
 
 async fn remove(api: &Api, caller: &Caller, target: Target) -> Result<Json<LimitBody>> {

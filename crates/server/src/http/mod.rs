@@ -22,6 +22,7 @@ mod middleware;
 mod openai;
 mod openapi;
 mod origin;
+mod parameter;
 mod pause;
 mod poison;
 mod pool;
@@ -95,7 +96,7 @@ impl Api {
 /// All routes.
 pub fn router(api: Api) -> Router {
     let (routes, document) = openapi::routes().split_for_parts();
-    let routes = routes
+    let routes = parameter::around(routes, &document)
         .merge(openapi::pages(&document))
         .merge(internal::routes())
         .merge(openai::slashed())

@@ -95,8 +95,13 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(poison::resolve))
         .routes(routes!(poison::abandon))
         .routes(routes!(limit::list))
-        .routes(routes!(limit::show, limit::put, limit::delete))
-        .routes(routes!(limit::show_named, limit::put_named, limit::delete_named))
+        .routes(routes!(limit::show, limit::put, limit::amend, limit::delete))
+        .routes(routes!(
+            limit::show_named,
+            limit::put_named,
+            limit::amend_named,
+            limit::delete_named
+        ))
         .routes(routes!(pause::list, pause::pause))
         .routes(routes!(pause::resume))
         .routes(routes!(pause::resume_named))

@@ -29,6 +29,8 @@ pub struct PoolBody {
     running: i64,
     /// How many ended in the last minute.
     finished_last_minute: i64,
+    /// How many tokens those took, as their providers told.
+    tokens_last_minute: i64,
     /// What the live providers could hold at once.
     slots: i64,
     /// The live providers, oldest first.
@@ -59,6 +61,7 @@ impl From<Pool> for PoolBody {
             oldest_waiting_at: pool.oldest_waiting_at,
             running: pool.running,
             finished_last_minute: pool.finished_last_minute,
+            tokens_last_minute: pool.tokens_last_minute,
             providers: pool.providers.into_iter().map(Into::into).collect(),
         }
     }

@@ -12,9 +12,19 @@ use windlass::domain::limit::Backpressure;
 
 const BACKPRESSURE: HeaderName = HeaderName::from_static("windlass-backpressure");
 
+/// What submits tasks, each by POST.
+const SUBMITS: [&str; 6] = [
+    "/v1/tasks",
+    "/v1/tasks/batch",
+    "/v1/tasks/{id}/replay",
+    "/v1/chat/completions",
+    "/v1/embeddings",
+    "/v1/responses",
+];
+
 /// Whether a call submits tasks.
 pub(super) fn is_submit(method: &str, route: &str) -> bool {
-    method.eq_ignore_ascii_case("post") && ["/v1/tasks", "/v1/tasks/batch"].contains(&route)
+    method.eq_ignore_ascii_case("post") && SUBMITS.contains(&route)
 }
 
 /// Puts the level on an answer to a submit, whatever the answer is.
@@ -54,7 +64,7 @@ pub struct BackpressureBody {
     max_pending: Option<i64>,
     /// Tasks that left the queue in a second, while others waited; over the last minute.
     drained_per_second: f64,
-    /// How long a task submitted now would wait; null when nothing moves.
+    /// How long a task submitted now would wait; null when nothing moves or everything is paused.
     estimated_wait_ms: Option<i64>,
     /// What to do, in words.
     recommendations: Vec<String>,

@@ -223,7 +223,7 @@ impl From<Refusal> for Problem {
             Refusal::Approval(refused) => approval_status(refused),
             Refusal::QueueFull(_) => StatusCode::TOO_MANY_REQUESTS,
             Refusal::Draining(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Refusal::TextTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Refusal::TextTooLarge | Refusal::TextsTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::Invalid(_) | Refusal::IdempotencyKeyReused { .. } => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
@@ -250,11 +250,12 @@ impl From<Refusal> for Problem {
                 };
                 problem.errors = fields.into_iter().map(field).collect();
             }
-            Refusal::QueueFull(QueueFull { key: Key { scope, name }, limit, held }) => {
+            Refusal::QueueFull(full) => {
+                problem.retry_after_s = full.may_fit_later().then_some(FULL_S);
+                let QueueFull { key: Key { scope, name }, limit, held, .. } = full;
                 let (name, max_pending) = (some(name), limit);
                 let reached = ReachedLimit { scope, name, max_pending, held };
                 problem.kept_out = Some(Box::new(KeptOut::Limit(reached)));
-                problem.retry_after_s = Some(FULL_S);
             }
             Refusal::Draining(Draining { key: Key { scope, name }, reason }) => {
                 let drained = Drained { scope, name: some(name), reason };

@@ -4,6 +4,7 @@
 //! within its time.
 
 use super::problem::{Problem, Result};
+use crate::ordered::Ordered;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -44,8 +45,8 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     }
 }
 
-/// A JSON object whose fields are somebody else's to judge.
-pub struct Free(pub serde_json::Map<String, serde_json::Value>);
+/// A JSON object whose fields are somebody else's to judge, and the order in which they came.
+pub struct Free(pub serde_json::Map<String, serde_json::Value>, pub Ordered);
 
 impl<S: Send + Sync> FromRequest<S> for Free {
     type Rejection = Problem;
@@ -55,7 +56,12 @@ impl<S: Send + Sync> FromRequest<S> for Free {
         let bytes = read(request).await?;
         media?;
         match json::parse(&bytes)? {
-            serde_json::Value::Object(fields) => Ok(Free(fields)),
+            serde_json::Value::Object(fields) => {
+                // It was read once already: this cannot fail.
+                let ordered = serde_json::from_slice(&bytes).ok();
+                let ordered = ordered.unwrap_or_else(|| Ordered::Fields(Vec::new()));
+                Ok(Free(fields, ordered))
+            }
             _ => Err(Problem::field("", "wrong_type", "the body must be an object")),
         }
     }

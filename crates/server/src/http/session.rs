@@ -1,6 +1,6 @@
 //! Workers' sessions: register, stream, claim, heartbeat, finish, close.
 
-use super::action::failing;
+use super::action::{failing, told};
 use super::body::{AssignmentBody, List};
 use super::event::{keep_alive, sse};
 use super::middleware::Correlation;
@@ -20,11 +20,13 @@ use std::convert::Infallible;
 use std::time::Duration;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
+use windlass::Engine;
 use windlass::domain::failure::TaskError;
 use windlass::domain::id::{ChangeId, ClaimId, LeaseId, SessionId, TaskId};
 use windlass::domain::profile::Kind;
 use windlass::domain::refusal::Refusal;
 use windlass::domain::time::Timestamp;
+use windlass::domain::usage::Usage;
 use windlass::domain::validate;
 use windlass::engine::{self, Beat, ClaimRequest, SessionRequest, StreamEvent};
 use windlass::store::session::{Routes, Session, TTL_MS};
@@ -186,17 +188,31 @@ pub async fn show(State(api): State<Api>, Id(id): Id<SessionId>) -> Result<Json<
     Ok(Json(session.into()))
 }
 
+/// How a stream is opened.
+#[derive(Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct StreamParams {
+    /// `false`: the session claims by itself, and the stream only tells what is cancelled or lost;
+    /// its end says that the worker is gone.
+    assign: Option<bool>,
+}
+
 /// Open the session's stream: `assign`, `cancel` and `lost` events. An older stream ends.
 #[utoipa::path(get, path = "/v1/sessions/{id}/stream", tag = "sessions",
     operation_id = "open_stream",
-    params(("id" = Uuid, Path)),
+    params(("id" = Uuid, Path), StreamParams),
     responses((status = 200, description = "Events", body = String,
             content_type = "text/event-stream")))]
 pub async fn stream(
     State(api): State<Api>,
     Id(id): Id<SessionId>,
+    Params(params): Params<StreamParams>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
-    let assignments = api.engine.open_stream(id).await?;
+    let assignments = match params.assign {
+        Some(false) => api.engine.open_presence(id).await?,
+        _ => api.engine.open_stream(id).await?,
+    };
     let events = futures_util::stream::unfold(assignments, |mut assignments| async move {
         let event = match assignments.next().await? {
             StreamEvent::Assign(assignment) => sse("assign", &AssignmentBody::from(*assignment)),
@@ -420,27 +436,36 @@ pub struct FinishItem {
     #[schema(value_type = Option<super::body::TaskErrorBody>)]
     error: Option<TaskError>,
     retry_after_ms: Option<i64>,
+    /// What the attempt took: whole numbers by name.
+    #[schema(value_type = Option<super::body::UsageBody>)]
+    usage: Option<Value>,
 }
 
 impl FinishItem {
-    fn finishing(&self) -> Result<Finishing> {
-        match (self.outcome, &self.error) {
+    fn finishing(&self, engine: &Engine) -> Result<(Finishing, Option<Usage>)> {
+        let usage = told(self.usage.as_ref())?;
+        let how = match (self.outcome, &self.error) {
             (OutcomeName::Complete, None) => {
-                let result = self.result.as_ref().map(validate::result).transpose()?;
-                Ok(Finishing::Complete(result))
+                let result =
+                    self.result.as_ref().map(|result| engine.result(result)).transpose()?;
+                Finishing::Complete(result)
             }
             (OutcomeName::Fail, Some(error)) if self.result.is_none() => {
-                failing(error.clone(), self.retry_after_ms)
+                failing(error.clone(), self.retry_after_ms)?
             }
             (OutcomeName::Fail, None) => {
-                Err(Problem::field("/error", "required", "is missing: say what went wrong"))
+                let detail = "is missing: say what went wrong";
+                return Err(Problem::field("/error", "required", detail));
             }
-            (OutcomeName::Release, None) if self.result.is_none() => Ok(Finishing::Release),
+            (OutcomeName::Release, None) if self.result.is_none() && usage.is_none() => {
+                Finishing::Release
+            }
             _ => {
-                let detail = "a result belongs to complete, an error to fail";
-                Err(Problem::field("/outcome", "conflict", detail))
+                let detail = "a result belongs to complete, an error to fail, a usage to both";
+                return Err(Problem::field("/outcome", "conflict", detail));
             }
-        }
+        };
+        Ok((how, usage))
     }
 }
 
@@ -487,12 +512,13 @@ pub async fn finish(
     let mut finishes = Vec::with_capacity(request.items.len());
     for (index, item) in request.items.iter().enumerate() {
         let task_id = item.task_id.0;
-        let error = match item.finishing() {
-            Ok(how) => {
+        let error = match item.finishing(&api.engine) {
+            Ok((how, usage)) => {
                 finishes.push(Finish {
                     task: item.task_id,
                     lease: item.lease_id,
                     how,
+                    usage,
                     actor: id.to_string(),
                     reason: None,
                     change: ChangeId(Uuid::now_v7()),

@@ -154,7 +154,8 @@ pub async fn submit(
 /// far as anybody can tell, but not to stay away for long.
 pub(super) fn refused(api: &Api, rejection: Rejection) -> Problem {
     let problem = Problem::from(rejection);
-    if !matches!(problem.kept_out.as_deref(), Some(KeptOut::Limit(_))) {
+    let is_full = matches!(problem.kept_out.as_deref(), Some(KeptOut::Limit(_)));
+    if !is_full || problem.retry_after_s.is_none() {
         return problem;
     }
     let wait_s = api.engine.backpressure().estimated_wait_ms.unwrap_or_default() / 1_000;

@@ -82,6 +82,9 @@ pub struct ReasonBody {
     period_ms: Option<i64>,
     queue: Option<String>,
     kind: Option<String>,
+    llm: Option<String>,
+    model: Option<String>,
+    tier: Option<String>,
     ahead: Option<i64>,
     ahead_at_least: Option<bool>,
     ventures: Option<i64>,
@@ -113,6 +116,7 @@ pub enum ReasonCode {
     RateReached,
     NoWorker,
     Draining,
+    InLine,
     Ready,
 }
 
@@ -163,6 +167,7 @@ mod tests {
     use super::*;
     use windlass::domain::id::{ApprovalId, StepId};
     use windlass::domain::limit::Scope;
+    use windlass::domain::pins::Pins;
     use windlass::domain::profile::Kind;
     use windlass::domain::state::State;
     use windlass::domain::why::{Holder, LastError};
@@ -242,7 +247,22 @@ mod tests {
                 error: error(),
             },
             Reason::Scheduled { until: AT },
-            Reason::NoWorker { queue: "q".into(), kind: Kind::Job },
+            Reason::NoWorker {
+                queue: "q".into(),
+                kind: Kind::Job,
+                pins: Pins {
+                    llm: Some("l".into()),
+                    model: Some("m".into()),
+                    tier: Some("t".into()),
+                },
+            },
+            Reason::InLine {
+                ahead: 1,
+                ahead_at_least: false,
+                ventures: 2,
+                estimated_wait_ms: Some(4),
+                estimated_start_at: Some(AT),
+            },
             Reason::Ready {
                 ahead: 1,
                 ahead_at_least: false,

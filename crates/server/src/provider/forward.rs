@@ -1,6 +1,7 @@
 //! One task, forwarded: which call it is, how often it is tried, and what its end means.
 
 use super::{Upstream, cause, stream, translate};
+use crate::ordered::Ordered;
 use crate::worker::assignment::Assignment;
 use crate::worker::outcome::Outcome;
 use reqwest::header::RETRY_AFTER;
@@ -10,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use windlass::domain::retry::code;
+use windlass::domain::usage::Usage;
 
 /// How often a busy upstream is asked.
 const TRIES: u32 = 5;
@@ -19,7 +21,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const MAX_BYTES: usize = 16 << 20;
 /// The longest answer of an upstream that refuses; more would not fit into an error's detail.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
-/// The upstream broke off after a part of its answer had been passed on.
+/// The upstream broke off in the middle of its answer.
 pub const BROKEN: &str = "UPSTREAM_BROKEN";
 /// The upstream's answer is not what its API promises.
 pub const UNEXPECTED: &str = "UPSTREAM_UNEXPECTED";
@@ -34,7 +36,7 @@ pub(super) struct Asked<'a> {
     /// The path of the call.
     pub path: &'static str,
     /// What is sent.
-    pub body: Value,
+    pub body: Ordered,
     /// The answer is translated to a response.
     pub is_translated: bool,
 }
@@ -49,6 +51,13 @@ pub(super) enum Trouble {
     NoSuchPath(Outcome),
 }
 
+/// Why a body was not read to its end.
+enum Unread {
+    TooLong,
+    Silent,
+    Broken(String),
+}
+
 impl Upstream {
     /// Forwards a task and gives what became of it.
     pub(super) async fn forward(&self, assignment: &Assignment) -> Outcome {
@@ -61,8 +70,14 @@ impl Upstream {
 
     async fn forward_patiently(&self, assignment: &Assignment) -> Outcome {
         let payload = &assignment.task["payload"];
-        let (endpoint, request) = (payload["endpoint"].as_str(), &payload["body"]);
-        let path = match endpoint {
+        let order = match &payload["body"] {
+            Value::String(text) => {
+                serde_json::from_str(text).unwrap_or(Ordered::Scalar(json!(text)))
+            }
+            body => Ordered::from(body),
+        };
+        let request = &order.value();
+        let path = match payload["endpoint"].as_str() {
             Some("chat.completions") => "chat/completions",
             Some("embeddings") => "embeddings",
             Some("responses") => "responses",
@@ -75,24 +90,29 @@ impl Upstream {
         if !request.is_object() {
             return fail(
                 code::INVALID_INPUT,
-                "the payload's `body` must be an object",
+                "the payload's `body` must be an object, or the text of one",
                 Value::Null,
             );
         }
         if path == "responses" && self.is_chat_only.load(Ordering::Relaxed) {
-            return self.translated(assignment, request).await;
+            return self.translated(assignment, request, &order).await;
         }
-        let body = self.body(request, path);
+        let body = order.arrange(&self.body(request, path));
         let asked = Asked { assignment, request, path, body, is_translated: false };
         match self.ask(&asked).await {
             Ok(outcome) => outcome,
             Err(refused) if path != "responses" => refused,
-            Err(_) => self.translated(assignment, request).await,
+            Err(_) => self.translated(assignment, request, &order).await,
         }
     }
 
     /// `/responses` by way of `/chat/completions`.
-    async fn translated(&self, assignment: &Assignment, request: &Value) -> Outcome {
+    async fn translated(
+        &self,
+        assignment: &Assignment,
+        request: &Value,
+        order: &Ordered,
+    ) -> Outcome {
         let chat = match translate::request(request) {
             Ok(chat) => chat,
             Err(why) => {
@@ -103,10 +123,10 @@ impl Upstream {
             }
         };
         let path = "chat/completions";
-        let body = self.body(&chat, path);
+        let body = order.arrange_moved(&self.body(&chat, path));
         let asked = Asked { assignment, request, path, body, is_translated: true };
         let outcome = self.ask(&asked).await.unwrap_or_else(|refused| refused);
-        if matches!(outcome, Outcome::Complete(_)) {
+        if matches!(outcome, Outcome::Complete { .. }) {
             self.is_chat_only.store(true, Ordering::Relaxed);
         }
         outcome
@@ -121,9 +141,13 @@ impl Upstream {
         fields.remove("background");
         if path == "chat/completions" && fields.get("stream") == Some(&json!(true)) {
             // Tokens are counted for everybody; who did not ask for them is not told.
-            let options = fields.entry("stream_options").or_insert_with(|| json!({}));
+            let options = fields.entry("stream_options").or_insert(Value::Null);
+            if options.is_null() {
+                *options = json!({});
+            }
+            // What is neither left out nor an object is wrong, and the upstream's to refuse.
             if let Some(options) = options.as_object_mut() {
-                options.entry("include_usage").or_insert(json!(true));
+                options.insert("include_usage".into(), json!(true));
             }
         }
         body
@@ -161,7 +185,11 @@ impl Upstream {
         let status = response.status().as_u16();
         if !response.status().is_success() {
             let asked_for = retry_after(&response);
-            let outcome = refusal(status, &self.read(response, MAX_REFUSAL_BYTES).await);
+            let bytes = self.read(response, MAX_REFUSAL_BYTES).await.ok();
+            let outcome = match status {
+                404 | 405 if self.health.is_elsewhere() => self.elsewhere(asked, status, &bytes),
+                _ => refusal(status, &bytes),
+            };
             return Err(match status {
                 429 | 503 => Trouble::Busy(asked_for, outcome),
                 404 | 405 => Trouble::NoSuchPath(outcome),
@@ -172,18 +200,34 @@ impl Upstream {
         if kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
             return Ok(stream::pass_on(self, asked, response, begun).await);
         }
-        let Some(bytes) = self.read(response, MAX_BYTES).await else {
-            self.health.doubt("an answer broke off");
-            return Ok(Outcome::Release);
+        let bytes = match self.read(response, MAX_BYTES).await {
+            Ok(bytes) => bytes,
+            Err(unread) => return Ok(self.not_read(unread)),
         };
         match serde_json::from_slice::<Value>(&bytes) {
             Ok(body) if body.is_object() && asked.is_translated => {
                 let id = &asked.assignment.task_id;
-                Ok(Outcome::Complete(translate::response(asked.request, &body, id)))
+                Ok(complete(translate::response(asked.request, &body, id)))
             }
-            Ok(body) if body.is_object() => Ok(Outcome::Complete(body)),
+            Ok(body) if body.is_object() => Ok(complete(body)),
             _ => Ok(fail(UNEXPECTED, "the upstream's answer is no JSON object", Value::Null)),
         }
+    }
+
+    /// Neither the list of models nor this address is there: the upstream's URL is wrong, and not
+    /// the request.
+    fn elsewhere(&self, asked: &Asked<'_>, status: u16, bytes: &Option<Vec<u8>>) -> Outcome {
+        let url = format!("{}/{}", self.base, asked.path);
+        if asked.path != "responses" {
+            tracing::error!(url, status, "the upstream has nothing there; check --upstream");
+        }
+        let message = format!(
+            "there is nothing at {url} (the upstream answered {status}); check the provider's \
+             --upstream, which mostly ends with /v1"
+        );
+        let told = String::from_utf8_lossy(bytes.as_deref().unwrap_or_default());
+        let told: String = told.replace('\0', "\u{fffd}").chars().take(1_000).collect();
+        fail(UNEXPECTED, &message, json!({ "status": status, "answer": told }))
     }
 
     /// Nothing came, so nobody was given anything: the task goes back.
@@ -193,16 +237,36 @@ impl Upstream {
         Outcome::Release
     }
 
-    /// A body; none if it breaks off, falls silent or is too long.
-    async fn read(&self, mut response: Response, most: usize) -> Option<Vec<u8>> {
+    /// A body.
+    async fn read(&self, mut response: Response, most: usize) -> Result<Vec<u8>, Unread> {
         let mut bytes = Vec::new();
-        while let Some(chunk) = timeout(self.timeouts.idle, response.chunk()).await.ok()?.ok()? {
+        loop {
+            let chunk = match timeout(self.timeouts.idle, response.chunk()).await {
+                Err(_) => return Err(Unread::Silent),
+                Ok(Err(error)) => return Err(Unread::Broken(cause(&error))),
+                Ok(Ok(None)) => return Ok(bytes),
+                Ok(Ok(Some(chunk))) => chunk,
+            };
             if bytes.len() + chunk.len() > most {
-                return None;
+                return Err(Unread::TooLong);
             }
             bytes.extend_from_slice(&chunk);
         }
-        Some(bytes)
+    }
+
+    /// An answer that began and cannot be had. The upstream has worked for it, and would again, so
+    /// the task is not given back; and what is wrong with one answer says nothing about the others.
+    fn not_read(&self, unread: Unread) -> Outcome {
+        match unread {
+            Unread::TooLong => {
+                fail(UNEXPECTED, "the upstream's answer is larger than 16 MiB", Value::Null)
+            }
+            Unread::Silent => too_slow("the next piece of its answer", self.timeouts.idle),
+            Unread::Broken(why) => {
+                let message = format!("the upstream broke off in the middle of its answer: {why}");
+                fail(BROKEN, &message, Value::Null)
+            }
+        }
     }
 }
 
@@ -221,6 +285,11 @@ fn refusal(status: u16, bytes: &Option<Vec<u8>>) -> Outcome {
     let told = body["error"]["message"].as_str().or(body["error"].as_str()).or(body.as_str());
     let told = told.filter(|told| !told.is_empty()).unwrap_or("it did not say why");
     let told: String = told.chars().take(1_000).collect();
+    if [401, 403].contains(&status) {
+        // Its words may name the key: they stand in the log and in the error's detail only.
+        tracing::warn!(status, told, "the upstream refuses the key; see --upstream-key-env");
+        return refused(status, "it refuses the provider's key", body.clone());
+    }
     refused(status, &told, body.clone())
 }
 
@@ -242,6 +311,11 @@ pub(super) fn refused(status: u16, told: &str, body: Value) -> Outcome {
 pub(super) fn too_slow(what: &str, limit: Duration) -> Outcome {
     let limit = crate::print::span(i64::try_from(limit.as_millis()).unwrap_or(i64::MAX));
     fail(code::TIMEOUT, &format!("the upstream took longer than {limit} for {what}"), Value::Null)
+}
+
+/// A whole answer, and what it says that it took.
+pub(super) fn complete(body: Value) -> Outcome {
+    Outcome::Complete { usage: Usage::of(&body), result: body }
 }
 
 pub(super) fn fail(code: &str, message: &str, detail: Value) -> Outcome {

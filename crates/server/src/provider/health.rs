@@ -4,6 +4,7 @@
 //! on: a slow answer may still come.
 
 use super::Upstream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -15,12 +16,19 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// What is known of the upstream.
 pub struct Health {
     is_well: watch::Sender<bool>,
+    /// It has no list of models. Some servers have none; others are asked at the wrong address.
+    has_no_models: AtomicBool,
 }
 
 impl Health {
     /// Nothing is known; taken for ill until it answers.
     pub fn new() -> Health {
-        Health { is_well: watch::Sender::new(false) }
+        Health { is_well: watch::Sender::new(false), has_no_models: AtomicBool::new(false) }
+    }
+
+    /// Whether the upstream may be at another address than we were told.
+    pub fn is_elsewhere(&self) -> bool {
+        self.has_no_models.load(Ordering::Relaxed)
     }
 
     /// Resolves when the upstream is well, or ill.
@@ -73,6 +81,16 @@ pub async fn watch(upstream: &Upstream, every: Duration) {
 async fn check(upstream: &Upstream) -> Result<(), String> {
     let asked = upstream.request(reqwest::Method::GET, "models").timeout(PATIENCE).send().await;
     let status = asked.map_err(|error| super::cause(&error))?.status();
+    let is_missing = status.as_u16() == 404;
+    let was_missing = upstream.health.has_no_models.swap(is_missing, Ordering::Relaxed);
+    if is_missing && !was_missing {
+        let url = format!("{}/models", upstream.base);
+        tracing::warn!(
+            url,
+            "the upstream has no list of models: is --upstream right, with /v1 at its end? Work is \
+             taken all the same, for servers without such a list"
+        );
+    }
     match status.as_u16() {
         401 | 403 => Err(format!("it answered {status}: check --upstream-key-env")),
         500.. => Err(format!("it answered {status}")),

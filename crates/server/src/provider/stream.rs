@@ -2,7 +2,7 @@
 
 use super::assemble::Assembly;
 use super::deltas::{Deltas, Posted};
-use super::forward::{Asked, BROKEN, UNEXPECTED, fail, refused, too_slow};
+use super::forward::{Asked, BROKEN, UNEXPECTED, complete, fail, refused, too_slow};
 use super::translate::event::Events;
 use super::{Upstream, cause};
 use crate::client::stream::Parser;
@@ -53,7 +53,7 @@ pub(super) async fn pass_on(
     };
     match read {
         _ if posted == Posted::Lost => Outcome::Dropped,
-        Read::Whole(body) => Outcome::Complete(body),
+        Read::Whole(body) => complete(body),
         Read::Other(outcome) => outcome,
         Read::Broken(why) if count == 0 => {
             upstream.health.doubt(&why);

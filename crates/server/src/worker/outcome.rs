@@ -4,6 +4,7 @@
 
 use serde_json::{Value, json};
 use windlass::domain::json::parse;
+use windlass::domain::usage::Usage;
 
 /// The command's output is not what was promised.
 pub const INVALID_OUTPUT: &str = "INVALID_OUTPUT";
@@ -32,7 +33,12 @@ pub enum Output {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// With a result.
-    Complete(Value),
+    Complete {
+        /// Any JSON.
+        result: Value,
+        /// What it took.
+        usage: Option<Usage>,
+    },
     /// With an error.
     Fail {
         /// `{code, message, detail}`.
@@ -47,6 +53,11 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// A result of which nobody said what it took.
+    pub fn complete(result: Value) -> Outcome {
+        Outcome::Complete { result, usage: None }
+    }
+
     /// A failure with the end of standard error.
     pub fn fail(code: &str, message: String, stderr: &[u8], more: Value) -> Outcome {
         let stderr = clean(stderr);
@@ -70,9 +81,12 @@ impl Outcome {
     pub fn item(&self, task_id: &str, lease_id: &str) -> Option<Value> {
         let mut item = json!({ "task_id": task_id, "lease_id": lease_id });
         match self {
-            Outcome::Complete(result) => {
+            Outcome::Complete { result, usage } => {
                 item["outcome"] = json!("complete");
                 item["result"] = result.clone();
+                if let Some(usage) = usage {
+                    item["usage"] = json!(usage);
+                }
             }
             Outcome::Fail { error, retry_after_ms } => {
                 item["outcome"] = json!("fail");
@@ -147,16 +161,16 @@ fn of_output(stdout: &[u8], stderr: &[u8], output: Output) -> Outcome {
     match output {
         Output::Text => match std::str::from_utf8(stdout) {
             Ok(text) if text.contains('\0') => refuse("the output holds a NUL character".into()),
-            Ok(text) => Outcome::Complete(json!(text.strip_suffix('\n').unwrap_or(text))),
+            Ok(text) => Outcome::complete(json!(text.strip_suffix('\n').unwrap_or(text))),
             Err(error) => {
                 refuse(format!("the output is not UTF-8 from byte {}", error.valid_up_to()))
             }
         },
         Output::Json if stdout.iter().all(u8::is_ascii_whitespace) => {
-            Outcome::Complete(Value::Null)
+            Outcome::complete(Value::Null)
         }
         Output::Json => match parse(stdout) {
-            Ok(value) => Outcome::Complete(value),
+            Ok(value) => Outcome::complete(value),
             Err(error) => refuse(format!(
                 "the output is no JSON: {error}. Print one JSON value and nothing else on standard \
                  output (logs belong on standard error), or start the worker with --output text"
@@ -210,10 +224,10 @@ mod tests {
     #[test]
     fn a_result_is_json_or_text_or_nothing() {
         let json = |out: &[u8]| of_exit(0, out, b"", Output::Json);
-        assert_eq!(json(b"{\"a\": 1}\n"), Outcome::Complete(json!({ "a": 1 })));
-        assert_eq!(json(b" \n"), Outcome::Complete(Value::Null));
+        assert_eq!(json(b"{\"a\": 1}\n"), Outcome::complete(json!({ "a": 1 })));
+        assert_eq!(json(b" \n"), Outcome::complete(Value::Null));
         let text = of_exit(0, b"hi {\n", b"", Output::Text);
-        assert_eq!(text, Outcome::Complete(json!("hi {")));
+        assert_eq!(text, Outcome::complete(json!("hi {")));
         for (out, output) in [(&b"\xff"[..], Output::Text), (b"a\0", Output::Text)] {
             assert_eq!(code(&of_exit(0, out, b"", output)), INVALID_OUTPUT);
         }

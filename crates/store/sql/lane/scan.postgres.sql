@@ -10,5 +10,6 @@ WITH RECURSIVE head AS (
         ORDER BY lane, order_key
         LIMIT 1) n
 )
-SELECT l.id, l.queue, l.profile, l.venture, l.portfolio, l.stage, l.agent, h.order_key
+SELECT l.id, l.queue, l.profile, l.venture, l.portfolio, l.stage, l.agent,
+    l.llm, l.model, l.tier, h.order_key
 FROM head h JOIN lane l ON l.id = h.lane

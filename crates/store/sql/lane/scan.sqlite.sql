@@ -7,5 +7,6 @@ WITH RECURSIVE head (lane) AS (
     FROM head WHERE head.lane IS NOT NULL
 )
 SELECT l.id, l.queue, l.profile, l.venture, l.portfolio, l.stage, l.agent,
+    l.llm, l.model, l.tier,
     (SELECT min(order_key) FROM task_state WHERE ready AND lane = l.id)
 FROM head h JOIN lane l ON l.id = h.lane

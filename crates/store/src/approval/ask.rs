@@ -57,7 +57,9 @@ impl Approvals {
     /// Parks the task on a question, or answers that it was approved before.
     pub async fn ask(&self, asking: Asking) -> Result<Asked, Rejection> {
         let body = move |tx: &mut dyn Tx| ask(tx, &asking);
-        Ok(self.tasks.store().write("ask_approval", body).await??)
+        let asked = self.tasks.store().write("ask_approval", body).await?;
+        self.tasks.made_room();
+        Ok(asked?)
     }
 }
 

@@ -3,6 +3,9 @@
 //! The writer does it, after its answers are sent, so that no caller waits for it. A reader's
 //! snapshot keeps the log from being reset: short overlaps are normal, a log that grows past its
 //! bound because of one is logged.
+//!
+//! The log's file keeps its length, up to the bound: a commit that writes over what is there syncs
+//! faster than one that makes a file longer.
 
 use super::options::Options;
 use super::stats::Counters;
@@ -26,6 +29,8 @@ pub(super) struct Checkpointer<'a> {
     bound_pages: i64,
     /// Pages in the log when last seen.
     log_pages: i64,
+    /// Whether all of them are in the file.
+    is_copied: bool,
     /// How long the log must be for the next try.
     next_at_pages: i64,
     blocked_in_a_row: u32,
@@ -46,6 +51,7 @@ impl<'a> Checkpointer<'a> {
             bound_pages,
             // A log that the last server left behind is copied at the first idle moment.
             log_pages: 1,
+            is_copied: false,
             next_at_pages: bound_pages,
             blocked_in_a_row: 0,
             warned: None,
@@ -54,17 +60,17 @@ impl<'a> Checkpointer<'a> {
 
     /// How long the writer may wait for work before it should call `when_idle`.
     pub(super) fn patience(&self) -> Option<Duration> {
-        (self.log_pages > 0).then_some(self.options.checkpoint.idle)
+        (!self.is_copied).then_some(self.options.checkpoint.idle)
     }
 
     /// Copies the log if it has grown long.
     pub(super) fn after_group(&mut self) -> rusqlite::Result<()> {
-        let (_, log_pages, _) = self.pragma(LOOK)?;
+        let (_, log_pages, copied_pages) = self.pragma(LOOK)?;
         if log_pages < self.log_pages {
             // The log was reset since.
             self.next_at_pages = self.bound_pages;
         }
-        self.saw(log_pages);
+        self.saw(log_pages, copied_pages);
         if log_pages < self.next_at_pages {
             return Ok(());
         }
@@ -74,9 +80,10 @@ impl<'a> Checkpointer<'a> {
         self.waiting_at_most(INSIST_FOR.min(self.options.busy_timeout), TRUNCATE)
     }
 
-    /// Copies the log and makes its file empty, without waiting for anybody.
+    /// Copies the log, without waiting for anybody, and makes a file that grew too long empty.
     pub(super) fn when_idle(&mut self) -> rusqlite::Result<()> {
-        self.waiting_at_most(Duration::ZERO, TRUNCATE)
+        let is_long = self.log_pages > self.bound_pages;
+        self.waiting_at_most(Duration::ZERO, if is_long { TRUNCATE } else { PASSIVE })
     }
 
     fn waiting_at_most(&mut self, wait: Duration, mode: &str) -> rusqlite::Result<()> {
@@ -88,7 +95,7 @@ impl<'a> Checkpointer<'a> {
 
     fn run(&mut self, mode: &str) -> rusqlite::Result<()> {
         let (busy, log_pages, copied_pages) = self.pragma(mode)?;
-        self.saw(log_pages);
+        self.saw(log_pages, copied_pages);
         self.next_at_pages = log_pages + self.bound_pages;
         if !busy && copied_pages == log_pages {
             self.blocked_in_a_row = 0;
@@ -111,8 +118,9 @@ impl<'a> Checkpointer<'a> {
         Ok(())
     }
 
-    fn saw(&mut self, log_pages: i64) {
+    fn saw(&mut self, log_pages: i64, copied_pages: i64) {
         self.log_pages = log_pages;
+        self.is_copied = copied_pages == log_pages;
         let shown = u64::try_from(log_pages).unwrap_or(0);
         self.counters.wal_pages.store(shown, Ordering::Relaxed);
     }

@@ -38,7 +38,7 @@ pub struct Options {
 pub struct Checkpoint {
     /// Once the log has this many pages, of 4 KiB.
     pub pages: u32,
-    /// Once nothing was written for this long; the log is then truncated too.
+    /// Once nothing was written for this long.
     pub idle: Duration,
 }
 

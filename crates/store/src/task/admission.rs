@@ -4,7 +4,7 @@
 //! nothing. It is given by the rules that submits ask.
 
 use super::Tasks;
-use super::lane::Common;
+use super::common::Common;
 use super::submit::{Submitted, look_up_in};
 use crate::error::{Rejection, Result};
 use crate::group::Outcome;

@@ -3,7 +3,8 @@
 
 use super::Tasks;
 use super::cold::{self, Ask};
-use super::lane::{Common, Lanes};
+use super::common::Common;
+use super::lane::Lanes;
 use super::room::{self, Lock, Room};
 use super::row::{Task, task};
 use super::slot;
@@ -22,6 +23,7 @@ use uuid::Uuid;
 use windlass_domain::command::Command;
 use windlass_domain::id::{ClaimId, LeaseId, TaskId};
 use windlass_domain::limit::Bound;
+use windlass_domain::pins::Serves;
 use windlass_domain::profile::Profile;
 use windlass_domain::time::Timestamp;
 
@@ -50,6 +52,8 @@ pub struct Claim {
     pub queues: Vec<String>,
     /// Which kinds of work.
     pub profiles: Vec<Profile>,
+    /// What it has, of what tasks are pinned to.
+    pub serves: Serves,
     /// At most so many tasks; 1,000 at most.
     pub max: usize,
     /// The session's own lease length; the profile's if `None`.
@@ -105,7 +109,7 @@ async fn run(
 ) -> Vec<Outcome<Vec<Assignment>>> {
     let mut asking: Vec<Asking> = claims.into_iter().map(Asking::new).collect();
     let mut open: Vec<usize> = (0..asking.len()).collect();
-    let lines = asking.iter().map(|asking| asking.lines.len()).max().unwrap_or_default();
+    let lines = asking.iter().map(|asking| asking.lines.queues.len()).max().unwrap_or_default();
     let mut is_crowded = false;
     for round in 0..ROUNDS + lines {
         let (known, wanted) = (Arc::clone(lanes), open.iter().map(|&i| asking[i].clone()));
@@ -189,8 +193,10 @@ impl Tasks {
         let mut seen = HashSet::new();
         for id in ids.into_iter().filter(|id| seen.insert(*id)) {
             let Some(task) = self.show(id).await? else { continue };
-            let is_asked =
-                claim.queues.contains(&task.queue) && claim.profiles.contains(&task.profile);
+            let common = Common::from(&task);
+            let is_asked = claim.queues.contains(&task.queue)
+                && claim.profiles.contains(&task.profile)
+                && claim.serves.has(&common.pins);
             // What cannot be taken must not use up the room of what can.
             if is_asked && task.status.is_claimable() {
                 let command = Command::Claim {
@@ -200,7 +206,7 @@ impl Tasks {
                     lease_ms: claim.lease_ms,
                     start: claim.start,
                 };
-                let bounds = limits.as_ref().map(|limits| Common::from(&task).bounds(limits));
+                let bounds = limits.as_ref().map(|limits| common.bounds(limits));
                 let ask = Ask::new(id, command, claim.session.as_str());
                 asks.push(Named { ask, run_at: task.run_at, bounds: bounds.unwrap_or_default() });
             }

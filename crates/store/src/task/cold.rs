@@ -338,6 +338,7 @@ impl Saved {
             after.approval_id.map(|a| a.0).into(),
             after.result.clone().map_or(Value::Null, Value::Json),
             after.error.as_ref().map_or(Value::Null, row::typed),
+            after.usage.as_ref().map_or(Value::Null, row::typed),
             after.started_at.into(),
             after.entered_at.into(),
             after.updated_at.into(),

@@ -19,6 +19,7 @@ statement!(COUNT_ENDED, "task/count_ended");
 statement!(FOLD_TALLY, "task/fold_tally");
 statement!(MOVE_TALLY, "task/move_tally");
 statement!(FOLD_COUNTS, "limit/fold");
+statement!(REMOVE_LANES, "lane/remove");
 
 /// All of the above.
 pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[
@@ -32,12 +33,16 @@ pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[
     &FOLD_TALLY,
     &MOVE_TALLY,
     &FOLD_COUNTS,
+    &REMOVE_LANES,
 ];
 
 /// For reads of small indexes over large tables: whoever has no statistics might read the table.
 pub(super) fn prefer_indexes(tx: &mut dyn Tx) -> Result<()> {
     tx.run(Call::one(&PREFER_INDEXES, vec![])).map(drop)
 }
+
+/// So many lanes may hold nothing.
+const IDLE_LANES: i64 = 1_000;
 
 /// How many tasks there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,14 +61,19 @@ impl Tasks {
     }
 
     /// Adds to the tally what ended since the last call, and up what connections that are gone have
-    /// counted for the limits; a duty calls it now and then.
+    /// counted for the limits, and removes lanes that only make counting slow; a duty calls it now
+    /// and then.
     pub async fn fold_tally(&self) -> Result<()> {
         let fold = |tx: &mut dyn Tx| {
             tx.run(Call::one(&FOLD_TALLY, vec![]))?;
             tx.run(Call::one(&FOLD_COUNTS, vec![]))?;
-            tx.run(Call::one(&MOVE_TALLY, vec![])).map(drop)
+            tx.run(Call::one(&MOVE_TALLY, vec![]))?;
+            let removed = tx.run(Call::one(&REMOVE_LANES, vec![IDLE_LANES.into()]))?;
+            removed.iter().map(|row| row.int(0)).collect::<Result<Vec<i64>>>()
         };
-        self.store.write("fold_tally", fold).await
+        let removed = self.store.write("fold_tally", fold).await?;
+        self.lanes.unlearn(&removed);
+        Ok(())
     }
 }
 

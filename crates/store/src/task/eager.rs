@@ -20,6 +20,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use uuid::Uuid;
 use windlass_domain::limit::{Bound, Limits};
+use windlass_domain::pins::Pins;
 use windlass_domain::profile::Profile;
 use windlass_domain::task::{NewTask, When};
 
@@ -28,9 +29,9 @@ const MOST_WORKERS: usize = 4;
 
 /// Those on this node who wait for work.
 pub trait Idle: Send + Sync {
-    /// Somebody who would take up to `count` tasks of this lane. They wait for
-    /// [`Idle::deliver`] and take nothing else until then.
-    fn offer(&self, queue: &str, profile: Profile, count: usize) -> Option<Claim>;
+    /// Somebody who would take up to `count` tasks of this queue and kind that are pinned to
+    /// this. They wait for [`Idle::deliver`] and take nothing else until then.
+    fn offer(&self, queue: &str, profile: Profile, pins: &Pins, count: usize) -> Option<Claim>;
 
     /// A limit that held tasks of this queue back has room again.
     fn room(&self, queue: &str);
@@ -41,20 +42,20 @@ pub trait Idle: Send + Sync {
 
 /// Those who wait for these tasks.
 fn offers(idle: &dyn Idle, tasks: &[Placed]) -> Vec<Claim> {
-    let mut lines: Vec<((String, Profile), usize)> = Vec::new();
+    let mut wanted: Vec<((&str, Profile, Pins), usize)> = Vec::new();
     let now = |task: &&NewTask| matches!(task.run_at, When::After(ms) if ms <= 0);
     let tasks = tasks.iter().map(|placed| &placed.task);
     for task in tasks.filter(|t| t.profile != Profile::Ledger).filter(now) {
-        let line = (task.queue.as_str(), task.profile);
-        match lines.iter_mut().find(|((queue, profile), _)| (queue.as_str(), *profile) == line) {
+        let alike = (task.queue.as_str(), task.profile, task.pins());
+        match wanted.iter_mut().find(|(known, _)| *known == alike) {
             Some((_, count)) => *count += 1,
-            None => lines.push(((task.queue.clone(), task.profile), 1)),
+            None => wanted.push((alike, 1)),
         }
     }
     let mut claims = Vec::new();
-    for ((queue, profile), mut count) in lines {
+    for ((queue, profile, pins), mut count) in wanted {
         while count > 0 && claims.len() < MOST_WORKERS {
-            let Some(claim) = idle.offer(&queue, profile, count) else { break };
+            let Some(claim) = idle.offer(queue, profile, &pins, count) else { break };
             count = count.saturating_sub(claim.max);
             claims.push(claim);
         }

@@ -1,10 +1,10 @@
 //! Ending an attempt: complete (hot), fail and release (decided), and the same call again.
 
-use super::Tasks;
 use super::cold::{self, Ask};
 use super::hold::sorted;
 use super::hot::{Hot, task_of};
 use super::lane::Lanes;
+use super::{Tasks, row};
 use crate::error::{Error, Result};
 use crate::group::{Bounds, Group, Outcome};
 use crate::statement;
@@ -21,6 +21,7 @@ use windlass_domain::id::{ChangeId, LeaseId, TaskId};
 use windlass_domain::refusal::Refusal;
 use windlass_domain::snapshot::Snapshot;
 use windlass_domain::state::{Event, State};
+use windlass_domain::usage::Usage;
 
 statement!(COMPLETE, "task/complete");
 statement!(shared FINISHED_BY_LEASE, "task/finished_by_lease");
@@ -55,6 +56,8 @@ pub struct Finish {
     pub lease: LeaseId,
     /// How.
     pub how: Finishing,
+    /// What this attempt took; a release tells nothing.
+    pub usage: Option<Usage>,
     /// Who, for the history.
     pub actor: String,
     /// Why, for the history.
@@ -69,6 +72,7 @@ pub(super) struct Complete {
     task: TaskId,
     lease: LeaseId,
     result: Option<String>,
+    usage: Option<Usage>,
     actor: String,
     reason: Option<String>,
     change: ChangeId,
@@ -83,7 +87,7 @@ impl Tasks {
         let mut asked = HashSet::new();
         let mut is_hot = Vec::with_capacity(items.len());
         for item in items {
-            let Finish { task, lease: lease_id, how, actor, reason, change } = item;
+            let Finish { task, lease: lease_id, how, usage, actor, reason, change } = item;
             // Completions go first. One that stands behind another item of its task must not
             // overtake it, so it is decided with that one, in order.
             let hot = matches!(how, Finishing::Complete(_)) && !asked.contains(&task);
@@ -91,12 +95,12 @@ impl Tasks {
             let command = match how {
                 Finishing::Complete(result) if hot => {
                     let lease = lease_id;
-                    completes.push(Complete { task, lease, result, actor, reason, change });
+                    completes.push(Complete { task, lease, result, usage, actor, reason, change });
                     continue;
                 }
-                Finishing::Complete(result) => Command::Complete { lease_id, result },
+                Finishing::Complete(result) => Command::Complete { lease_id, result, usage },
                 Finishing::Fail { error, retry_after_ms, chance } => {
-                    Command::Fail { lease_id, error, retry_after_ms, chance }
+                    Command::Fail { lease_id, error, retry_after_ms, chance, usage }
                 }
                 Finishing::Release => Command::Release { lease_id },
             };
@@ -148,6 +152,7 @@ const COMPLETES: Hot<Complete, Completed> = Hot {
                     i.actor.as_str().into(),
                     i.result.clone().map_or(Value::Null, Value::Json),
                     i.reason.clone().into(),
+                    i.usage.as_ref().map_or(Value::Null, row::typed),
                 ]
             })
             .collect();
@@ -163,7 +168,7 @@ const COMPLETES: Hot<Complete, Completed> = Hot {
         Box::pin(async move {
             let asks = items.into_iter().map(|i| Ask {
                 task: i.task,
-                command: Command::Complete { lease_id: i.lease, result: i.result },
+                command: Command::Complete { lease_id: i.lease, result: i.result, usage: i.usage },
                 actor: i.actor,
                 reason: i.reason,
                 change: i.change,
@@ -194,9 +199,12 @@ pub(super) fn repeated(
     if is_not_told(&metadata) {
         return Ok(Err(refusal));
     }
+    let told = |usage: &Option<Usage>| *usage == Usage::stored(&metadata["usage"]);
     let same = match (&ask.command, event) {
-        (Command::Complete { result, .. }, Event::Complete) => *result == task.result,
-        (Command::Fail { error, .. }, Event::Fail) => {
+        (Command::Complete { result, usage, .. }, Event::Complete) => {
+            *result == task.result && told(usage)
+        }
+        (Command::Fail { error, usage, .. }, Event::Fail) if told(usage) => {
             let first = serde_json::from_value::<TaskError>(metadata["error"].clone());
             first.map_err(|e| Error::Corrupt(format!("history of {}: {e}", task.id)))? == *error
         }

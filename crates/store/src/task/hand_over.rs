@@ -60,7 +60,7 @@ pub(super) fn hand_over(
         return Ok(None);
     }
     let task = &placed.task;
-    let mut before = lanes.waiting(&task.queue, task.profile);
+    let mut before = lanes.waiting(&task.queue, claim);
     if before.len() > MOST_LANES {
         return Ok(None);
     }
@@ -233,6 +233,7 @@ fn held(new: NewTask, after: Snapshot, payload: serde_json::Value) -> Task {
         lease_expires_at: after.lease_expires_at,
         last_heartbeat_at: None,
         stream_started_at: None,
+        usage: None,
         created_at: after.created_at,
         started_at: after.started_at,
         updated_at: after.updated_at,

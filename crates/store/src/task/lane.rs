@@ -8,29 +8,30 @@
 //!
 //! Invariant: what is written while a claim or a scan is under way is not forgotten by it.
 
+use super::claim::Claim;
+use super::common::Common;
 use super::eager::Idle;
-use super::row::Task;
+use super::looking::Lines;
 use crate::error::Result;
 use crate::statement;
 use crate::store::Store;
 use crate::tx::{Call, Tx};
-use crate::value::{Row, Value};
+use crate::value::Value;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use windlass_domain::fair::{Line, Part};
-use windlass_domain::limit::{Bound, Key, Limits, Names};
-use windlass_domain::order::{order_key, run_at_of};
+use windlass_domain::fair::Line;
+use windlass_domain::limit::{Bound, Key, Limits};
+use windlass_domain::order::order_key;
 use windlass_domain::profile::Profile;
 use windlass_domain::task::{NewTask, When};
 use windlass_domain::time::Timestamp;
 
 statement!(FIND, "lane/find");
-statement!(SCAN, "lane/scan");
 
 /// All of the above.
-pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&FIND, &SCAN];
+pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&FIND];
 
 /// How often somebody looks everywhere.
 const FULL_SCAN: Duration = Duration::from_secs(2);
@@ -38,119 +39,48 @@ const FULL_SCAN: Duration = Duration::from_secs(2);
 /// After so long a scan is old where limits hold tasks back.
 const OLD_SCAN: Duration = Duration::from_millis(200);
 
+/// Who hears of another node's tasks looks everywhere soon, but spends no more than a tenth of the
+/// time on it.
+const HEARD_SCAN: Duration = Duration::from_millis(20);
+const HEARD_REST: u32 = 10;
+
 /// How often claims look for due tasks.
 const RIPEN_EVERY: Duration = Duration::from_millis(100);
 
 /// For how long a key that was full is passed over, unless something of it ends on this node.
 const FULL_FOR: Duration = Duration::from_millis(50);
 
-/// What the tasks of a lane have in common. The agent of a delegation is who it is for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Common {
-    pub(super) queue: String,
-    pub(super) profile: Profile,
-    venture: String,
-    portfolio: String,
-    stage: String,
-    agent: String,
-}
-
-impl From<&NewTask> for Common {
-    fn from(task: &NewTask) -> Common {
-        let text = |name: &Option<String>| name.clone().unwrap_or_default();
-        Common {
-            queue: task.queue.clone(),
-            profile: task.profile,
-            venture: text(&task.venture),
-            portfolio: text(&task.portfolio),
-            stage: text(&task.stage),
-            agent: text(if task.agent.is_some() { &task.agent } else { &task.callee }),
-        }
-    }
-}
-
-impl From<&Task> for Common {
-    fn from(task: &Task) -> Common {
-        let text = |name: &Option<String>| name.clone().unwrap_or_default();
-        Common {
-            queue: task.queue.clone(),
-            profile: task.profile,
-            venture: text(&task.venture),
-            portfolio: text(&task.portfolio),
-            stage: text(&task.stage),
-            agent: text(if task.agent.is_some() { &task.agent } else { &task.callee }),
-        }
-    }
-}
-
-impl Common {
-    fn read(row: &Row) -> Result<(i64, Common)> {
-        let text = |at| row.text(at).map(str::to_owned);
-        let common = Common {
-            queue: text(1)?,
-            profile: row.named(2)?,
-            venture: text(3)?,
-            portfolio: text(4)?,
-            stage: text(5)?,
-            agent: text(6)?,
-        };
-        Ok((row.int(0)?, common))
-    }
-
-    fn values(&self) -> Vec<Value> {
-        vec![
-            self.queue.as_str().into(),
-            self.profile.as_str().into(),
-            self.venture.as_str().into(),
-            self.portfolio.as_str().into(),
-            self.stage.as_str().into(),
-            self.agent.as_str().into(),
-        ]
-    }
-
-    pub(super) fn bounds(&self, limits: &Limits) -> Vec<Bound> {
-        if self.profile == Profile::Ledger {
-            return Vec::new();
-        }
-        fn named(name: &str) -> Option<&str> {
-            Some(name).filter(|name| !name.is_empty())
-        }
-        limits.binding(&Names {
-            portfolio: named(&self.portfolio),
-            venture: named(&self.venture),
-            stage: named(&self.stage),
-            agent: named(&self.agent),
-            queue: Some(&self.queue),
-        })
-    }
-}
-
 /// What this node knows.
 #[derive(Default)]
 pub(super) struct Lanes {
     state: Mutex<State>,
     full_scan_ms: AtomicU64,
+    /// Whether another node has said since the last scan that it wrote something.
+    heard: AtomicBool,
     ripened: Mutex<Option<Instant>>,
     /// Who is told when there is room again.
     idle: OnceLock<Weak<dyn Idle>>,
 }
 
-struct State {
+/// See [`Lanes`].
+pub(super) struct State {
     ids: HashMap<Arc<Common>, i64>,
-    lanes: HashMap<i64, Arc<Common>>,
+    pub(super) lanes: HashMap<i64, Arc<Common>>,
     bounds: HashMap<i64, Arc<[Bound]>>,
-    lines: HashMap<(String, Profile), Line>,
+    pub(super) lines: HashMap<String, Line>,
     limits: Option<Arc<Limits>>,
     /// Keys that had no room when a claim looked.
     full: HashMap<Key, Instant>,
     /// A time that is past for sure: that of a task that was claimed.
-    past: Timestamp,
-    scanned: Option<Instant>,
+    pub(super) past: Timestamp,
+    pub(super) scanned: Option<Instant>,
+    /// How long the last scan took.
+    pub(super) scan_took: Duration,
     /// When everybody who waits is told next.
     waking: Option<Instant>,
     /// The looks under way, each with what was written since it began: lanes and lowest keys.
-    under_way: Vec<(u64, HashMap<i64, i64>)>,
-    looks: u64,
+    pub(super) under_way: Vec<(u64, HashMap<i64, i64>)>,
+    pub(super) looks: u64,
 }
 
 impl Default for State {
@@ -164,6 +94,7 @@ impl Default for State {
             full: HashMap::new(),
             past: Timestamp::EPOCH,
             scanned: None,
+            scan_took: Duration::ZERO,
             waking: None,
             under_way: Vec::new(),
             looks: 0,
@@ -171,34 +102,8 @@ impl Default for State {
     }
 }
 
-/// A look at the lanes that is under way. Dropping it forgets it; what it had in hand and did not
-/// settle may still be there.
-pub(super) struct Looking {
-    lanes: Arc<Lanes>,
-    look: u64,
-    in_hand: Vec<Part>,
-}
-
-impl Drop for Looking {
-    fn drop(&mut self) {
-        let mut state = self.lanes.lock();
-        state.under_way.retain(|(look, _)| *look != self.look);
-        for part in std::mem::take(&mut self.in_hand) {
-            state.open(part.lane, part.from_key);
-            state.give_back(part.lane, part.quota);
-        }
-    }
-}
-
-/// What a plan found.
-pub(super) struct Plan {
-    pub(super) parts: Vec<Part>,
-    /// Whether something was passed over because a limit is reached.
-    pub(super) held_back: bool,
-}
-
 impl State {
-    fn learn(&mut self, id: i64, common: Common) -> Arc<Common> {
+    pub(super) fn learn(&mut self, id: i64, common: Common) -> Arc<Common> {
         if let Some(known) = self.lanes.get(&id) {
             return Arc::clone(known);
         }
@@ -208,37 +113,37 @@ impl State {
         common
     }
 
-    fn line(&mut self, lane: i64) -> Option<(&mut Line, Arc<Common>)> {
+    pub(super) fn line(&mut self, lane: i64) -> Option<(&mut Line, Arc<Common>)> {
         let common = Arc::clone(self.lanes.get(&lane)?);
-        let line = self.lines.entry((common.queue.clone(), common.profile)).or_default();
+        let line = self.lines.entry(common.queue.clone()).or_default();
         Some((line, common))
     }
 
-    fn open(&mut self, lane: i64, key: i64) {
+    pub(super) fn open(&mut self, lane: i64, key: i64) {
         if let Some((line, common)) = self.line(lane) {
             line.open(&common.venture, lane, key);
         }
     }
 
-    fn set(&mut self, lane: i64, key: i64) {
+    pub(super) fn set(&mut self, lane: i64, key: i64) {
         if let Some((line, common)) = self.line(lane) {
             line.set(&common.venture, lane, key);
         }
     }
 
-    fn close(&mut self, lane: i64) {
+    pub(super) fn close(&mut self, lane: i64) {
         if let Some((line, _)) = self.line(lane) {
             line.close(lane);
         }
     }
 
-    fn give_back(&mut self, lane: i64, turns: i64) {
+    pub(super) fn give_back(&mut self, lane: i64, turns: i64) {
         if let Some((line, _)) = self.line(lane) {
             line.give_back(lane, turns);
         }
     }
 
-    fn note(&mut self, lane: i64, key: i64) {
+    pub(super) fn note(&mut self, lane: i64, key: i64) {
         if !self.lanes.contains_key(&lane) {
             // Another node made it: the next claim looks.
             self.scanned = None;
@@ -250,17 +155,17 @@ impl State {
         }
     }
 
-    fn written(&self, look: u64, lane: i64) -> Option<i64> {
+    pub(super) fn written(&self, look: u64, lane: i64) -> Option<i64> {
         let (_, written) = self.under_way.iter().find(|(other, _)| *other == look)?;
         written.get(&lane).copied()
     }
 
-    fn is_full(&self, key: &Key) -> bool {
+    pub(super) fn is_full(&self, key: &Key) -> bool {
         self.full.get(key).is_some_and(|since| since.elapsed() < FULL_FOR)
     }
 
     /// What binds a lane. Nothing, for one that is not known yet; that is not remembered.
-    fn bounds(&mut self, lane: i64) -> Arc<[Bound]> {
+    pub(super) fn bounds(&mut self, lane: i64) -> Arc<[Bound]> {
         if let Some(known) = self.bounds.get(&lane) {
             return Arc::clone(known);
         }
@@ -280,7 +185,7 @@ impl Lanes {
         lanes
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -297,7 +202,21 @@ impl Lanes {
     /// Whether the next claim should look everywhere first.
     pub(super) fn scan_is_due(&self) -> bool {
         let every = Duration::from_millis(self.full_scan_ms.load(Ordering::Relaxed));
-        self.lock().scanned.is_none_or(|at| at.elapsed() >= every)
+        let heard = self.heard.load(Ordering::Relaxed);
+        let state = self.lock();
+        let soon = HEARD_SCAN.max(state.scan_took * HEARD_REST);
+        let every = if heard { every.min(soon) } else { every };
+        state.scanned.is_none_or(|at| at.elapsed() >= every)
+    }
+
+    /// Another node has written something.
+    pub(super) fn hear(&self) {
+        self.heard.store(true, Ordering::Relaxed);
+    }
+
+    /// A scan begins: what is heard from now on it may miss.
+    pub(super) fn scan_begins(&self) {
+        self.heard.store(false, Ordering::Relaxed);
     }
 
     /// The next claim looks everywhere: what is known turned out to be old.
@@ -318,6 +237,11 @@ impl Lanes {
             *ripened = Some(Instant::now());
         }
         due
+    }
+
+    /// The next claim looks for due tasks.
+    pub(super) fn ripen_again(&self) {
+        *self.ripened.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// The rules from now on.
@@ -344,6 +268,18 @@ impl Lanes {
         let mut state = self.lock();
         let (limits, looks) = (state.limits.take(), state.looks);
         *state = State { limits, looks, ..State::default() };
+    }
+
+    /// These lanes are no more.
+    pub(super) fn unlearn(&self, lanes: &[i64]) {
+        let mut state = self.lock();
+        for lane in lanes {
+            state.close(*lane);
+            state.bounds.remove(lane);
+            if let Some(common) = state.lanes.remove(lane) {
+                state.ids.remove(&common);
+            }
+        }
     }
 
     /// The lane of each task. Lanes that this node does not know are looked up, or made.
@@ -411,7 +347,7 @@ impl Lanes {
         for lane in lanes {
             let Some(lane) = lane else {
                 state.full.clear();
-                queues.extend(state.lines.keys().map(|(queue, _)| queue.clone()));
+                queues.extend(state.lines.keys().cloned());
                 break;
             };
             let bounds = state.bounds(lane);
@@ -419,7 +355,7 @@ impl Lanes {
             if waited > 0 {
                 state.full.retain(|key, _| bounds.iter().all(|bound| bound.key != *key));
                 // The room may be anybody's: all who are bound by that key, in whatever queue.
-                queues.extend(state.lines.keys().map(|(queue, _)| queue.clone()));
+                queues.extend(state.lines.keys().cloned());
             }
         }
         drop(state);
@@ -444,152 +380,15 @@ impl Lanes {
         });
     }
 
-    /// A look begins.
-    pub(super) fn begin(self: &Arc<Self>) -> Looking {
-        let mut state = self.lock();
-        state.looks += 1;
-        let look = state.looks;
-        state.under_way.push((look, HashMap::new()));
-        drop(state);
-        Looking { lanes: Arc::clone(self), look, in_hand: Vec::new() }
-    }
-
-    /// The lanes of this queue and profile that may have something, with the keys of their heads.
-    pub(super) fn waiting(&self, queue: &str, profile: Profile) -> Vec<(i64, i64)> {
+    /// The lanes of this queue that may have something for this claim, and the keys of their heads.
+    pub(super) fn waiting(&self, queue: &str, claim: &Claim) -> Vec<(i64, i64)> {
         let state = self.lock();
-        let Some(line) = state.lines.get(&(queue.to_owned(), profile)) else { return Vec::new() };
-        line.lanes().filter_map(|lane| Some((lane, line.key_of(lane)?))).collect()
+        let Some(line) = state.lines.get(queue) else { return Vec::new() };
+        let lines = Lines::of(claim);
+        let takes = |lane: &i64| state.lanes.get(lane).is_some_and(|common| lines.take(common));
+        let lanes = line.lanes().filter(takes);
+        lanes.filter_map(|lane| Some((lane, line.key_of(lane)?))).collect()
     }
-}
-
-impl Looking {
-    /// The lanes that it has in hand.
-    pub(super) fn in_hand(&self) -> impl Iterator<Item = i64> {
-        self.in_hand.iter().map(|part| part.lane)
-    }
-
-    /// Whether anybody may have something in these lines.
-    pub(super) fn is_anybody(&self, lines: &[(String, Profile)]) -> bool {
-        let state = self.lanes.lock();
-        lines.iter().any(|name| state.lines.get(name).is_some_and(|line| !line.is_empty()))
-    }
-
-    /// What binds the lanes whose turn comes next, `max` of each line, leaving out those that are
-    /// stopped or full, or were full a moment ago.
-    pub(super) fn candidates(
-        &self,
-        lines: &[(String, Profile)],
-        max: usize,
-        is_full: impl Fn(&Key) -> bool,
-    ) -> Vec<Arc<[Bound]>> {
-        let mut state = self.lanes.lock();
-        let mut found = Vec::new();
-        for name in lines {
-            let Some(line) = state.lines.remove(name) else { continue };
-            let mut open = |lane| {
-                let bounds = state.bounds(lane);
-                let full = bounds.iter().any(|bound| {
-                    bound.lets_nothing_begin() || is_full(&bound.key) || state.is_full(&bound.key)
-                });
-                if !full {
-                    found.push(bounds);
-                }
-                !full
-            };
-            line.next_lanes(max, &mut open);
-            state.lines.insert(name.clone(), line);
-        }
-        found
-    }
-
-    /// What the next `max` tasks of these lines are, as far as they fit, the first line first.
-    pub(super) fn plan(
-        &mut self,
-        lines: &[(String, Profile)],
-        max: i64,
-        mut fits: impl FnMut(&[Bound]) -> bool,
-    ) -> Plan {
-        let mut state = self.lanes.lock();
-        let mut plan = Plan { parts: Vec::new(), held_back: false };
-        let mut left = max;
-        for name in lines {
-            let Some(mut line) = state.lines.remove(name) else { continue };
-            let parts = line.take(left, |lane| {
-                let fits = fits(&state.bounds(lane));
-                plan.held_back |= !fits;
-                fits
-            });
-            state.lines.insert(name.clone(), line);
-            left -= parts.iter().map(|part| part.quota).sum::<i64>();
-            plan.parts.extend(parts);
-        }
-        drop(state);
-        for part in &plan.parts {
-            match self.in_hand.iter_mut().find(|known| known.lane == part.lane) {
-                Some(known) => known.quota += part.quota,
-                None => self.in_hand.push(*part),
-            }
-        }
-        plan
-    }
-
-    /// Which of these parts have a neighbour in their venture: what comes behind them matters then.
-    pub(super) fn neighbours(&self, parts: &[Part]) -> Vec<bool> {
-        let mut state = self.lanes.lock();
-        let has =
-            |part: &Part| state.line(part.lane).is_some_and(|(line, _)| line.has_others(part.lane));
-        parts.iter().map(has).collect()
-    }
-
-    /// What became of a part: how many tasks were taken, and the key of the last, or of the next.
-    pub(super) fn settle(&mut self, lane: i64, taken: i64, last_key: Option<i64>) {
-        let Some(at) = self.in_hand.iter().position(|part| part.lane == lane) else { return };
-        let part = self.in_hand.swap_remove(at);
-        let mut state = self.lanes.lock();
-        if let Some(key) = last_key {
-            state.past = state.past.max(run_at_of(key));
-        }
-        let written = state.written(self.look, lane);
-        state.give_back(lane, part.quota - taken);
-        match (taken < part.quota, written) {
-            (true, None) => state.close(lane),
-            (true, Some(key)) => state.set(lane, key),
-            (false, written) => {
-                // Without a key nobody knows whether its next head is urgent, too.
-                let key = last_key.unwrap_or(part.from_key.max(0));
-                state.set(lane, written.map_or(key, |written| written.min(key)));
-            }
-        }
-    }
-
-    /// What a scan found, in place of what was known; but what was written since it began stays.
-    pub(super) fn scanned(&self, rows: &[Row]) -> Result<()> {
-        let mut found = HashMap::new();
-        let mut state = self.lanes.lock();
-        for row in rows {
-            let (lane, common) = Common::read(row)?;
-            state.learn(lane, common);
-            found.insert(lane, row.int(7)?);
-        }
-        let known: Vec<i64> = state.lines.values().flat_map(Line::lanes).collect();
-        for lane in known.into_iter().filter(|lane| !found.contains_key(lane)) {
-            match state.written(self.look, lane) {
-                Some(key) => state.set(lane, key),
-                None => state.close(lane),
-            }
-        }
-        for (lane, key) in found {
-            let written = state.written(self.look, lane);
-            state.set(lane, written.map_or(key, |written| written.min(key)));
-        }
-        state.scanned = Some(Instant::now());
-        Ok(())
-    }
-}
-
-/// Looks everywhere.
-pub(super) fn scan<'a>() -> Call<'a> {
-    Call::one(&SCAN, Vec::new())
 }
 
 fn find(tx: &mut dyn Tx, wanted: &[Common]) -> Result<Vec<(i64, Common)>> {

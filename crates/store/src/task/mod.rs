@@ -7,6 +7,7 @@
 mod admission;
 mod claim;
 mod cold;
+mod common;
 mod count;
 mod eager;
 mod finish;
@@ -15,6 +16,7 @@ mod hold;
 mod hot;
 mod lane;
 mod list;
+mod looking;
 mod park;
 mod pressure;
 mod replay;
@@ -70,6 +72,7 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
         claim::STATEMENTS,
         take::STATEMENTS,
         lane::STATEMENTS,
+        looking::STATEMENTS,
         room::STATEMENTS,
         hand_over::STATEMENTS,
         hold::STATEMENTS,
@@ -139,6 +142,11 @@ impl Tasks {
     /// The limits from now on, on this node; without any, nothing is counted or locked.
     pub fn bind(&self, limits: Option<Limits>) {
         self.lanes.bind(limits.map(Arc::new));
+    }
+
+    /// Another node, or somebody's SQL, has submitted something: claims look for it soon.
+    pub fn heard(&self) {
+        self.lanes.hear();
     }
 
     /// How often claims look at all lanes, whatever they know; tests choose it.

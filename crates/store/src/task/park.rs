@@ -64,7 +64,14 @@ pub struct Signalled {
 impl Tasks {
     /// Parks a task, unless what it waits for is there already.
     pub async fn park(&self, item: Park) -> Outcome<Parked> {
-        self.store.write("park", move |tx| park(tx, &item)).await?
+        let parked = self.store.write("park", move |tx| park(tx, &item)).await?;
+        self.made_room();
+        parked
+    }
+
+    /// A task that was active may be so no more: whoever waits for room looks.
+    pub(crate) fn made_room(&self) {
+        self.lanes.freed([None]);
     }
 
     /// Tells a signal to the task that waits for it, or keeps it for the one that will.

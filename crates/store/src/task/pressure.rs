@@ -11,16 +11,23 @@ use crate::statement;
 use crate::tx::{Call, Tx};
 use crate::value::Row;
 use windlass_domain::limit::Limits;
+use windlass_domain::time::Timestamp;
 
 statement!(IN_ALL, "limit/in_all");
-statement!(shared ANYTHING_READY, "task/anything_ready");
+statement!(shared COUNT_IN_LINE, "task/count_in_line");
+statement!(shared COUNT_LATER, "task/count_later");
 statement!(LEFT, "history/left");
 
 /// All of the above.
-pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&IN_ALL, &ANYTHING_READY, &LEFT];
+pub(super) static STATEMENTS: &[&crate::statement::Statement] =
+    &[&IN_ALL, &COUNT_IN_LINE, &COUNT_LATER, &LEFT];
 
 /// How many transitions one look counts at most; beyond that the pace is told too low.
 const MOST: i64 = 100_000;
+
+/// How many tasks one look counts one by one at most. Where more could start and more than that
+/// wait for their time as well, the line is told too long.
+const MOST_COUNTED: i64 = 10_000;
 
 /// What one look shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,8 +36,8 @@ pub struct Traffic {
     pub active: i64,
     /// Pending and retry tasks.
     pub pending: i64,
-    /// Whether any of those could start now.
-    pub anything_ready: bool,
+    /// How many of those could start now.
+    pub in_line: i64,
     /// How many left the line after the place of the look before.
     pub left: i64,
     /// From where the next look goes on.
@@ -53,18 +60,31 @@ fn traffic(tx: &mut dyn Tx, after: Position) -> Result<Traffic> {
     count::prefer_indexes(tx)?;
     let now = tx.now()?;
     let held = one(tx, Call::one(&IN_ALL, Vec::new()))?;
-    let ready = one(tx, Call::one(&ANYTHING_READY, vec![now.into()]))?;
+    let pending = held.int(1)?;
+    let in_line = in_line(tx, pending, now)?;
     let params = vec![after.transaction.into(), after.seq.into(), MOST.into()];
     let left = one(tx, Call::one(&LEFT, params))?;
     let is_later = !left.is_null(1) && !left.is_null(2);
     let read = |row: &Row| Ok(Position { transaction: row.int(1)?, seq: row.int(2)? });
     Ok(Traffic {
         active: held.int(0)?,
-        pending: held.int(1)?,
-        anything_ready: ready.bool(0)?,
+        pending,
+        in_line,
         left: left.int(0)?,
         position: if is_later { read(&left)? } else { after },
     })
+}
+
+/// How many of the pending tasks could start now.
+fn in_line(tx: &mut dyn Tx, pending: i64, now: Timestamp) -> Result<i64> {
+    let bounds = || vec![now.into(), MOST_COUNTED.into()];
+    let counted = one(tx, Call::one(&COUNT_IN_LINE, bounds()))?.int(0)?;
+    if counted < MOST_COUNTED {
+        return Ok(counted);
+    }
+    // A long line is what the others leave of all that is pending.
+    let later = one(tx, Call::one(&COUNT_LATER, bounds()))?.int(0)?;
+    Ok(counted.max(pending - later))
 }
 
 fn one(tx: &mut dyn Tx, call: Call<'_>) -> Result<Row> {

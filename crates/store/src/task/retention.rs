@@ -26,6 +26,7 @@ statement!(REMOVE_TROUBLE, "retention/remove_trouble");
 statement!(REMOVE_TROUBLE_NOTES, "retention/remove_trouble_notes");
 statement!(REMOVE_STEPS, "retention/remove_steps");
 statement!(REMOVE_SIGNALS, "retention/remove_signals");
+statement!(REMOVE_DELETED_RESPONSES, "retention/remove_deleted_responses");
 statement!(REMOVE_STATE, "retention/remove_state");
 statement!(REMOVE_SPEC, "retention/remove_spec");
 statement!(shared AUDIT, "retention/audit");
@@ -46,6 +47,7 @@ pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[
     &REMOVE_TROUBLE_NOTES,
     &REMOVE_STEPS,
     &REMOVE_SIGNALS,
+    &REMOVE_DELETED_RESPONSES,
     &REMOVE_STATE,
     &REMOVE_SPEC,
     &AUDIT,
@@ -81,6 +83,7 @@ fn remove(tx: &mut dyn Tx, keep_ms: i64, limit: usize) -> Result<usize> {
         &REMOVE_TROUBLE,
         &REMOVE_STEPS,
         &REMOVE_SIGNALS,
+        &REMOVE_DELETED_RESPONSES,
         &REMOVE_STATE,
         &REMOVE_SPEC,
     ] {

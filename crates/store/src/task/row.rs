@@ -12,6 +12,7 @@ use windlass_domain::profile::Profile;
 use windlass_domain::snapshot::Snapshot;
 use windlass_domain::state::{Event, State};
 use windlass_domain::time::Timestamp;
+use windlass_domain::usage::Usage;
 use windlass_domain::wait::WaitingFor;
 
 /// A task as users see it.
@@ -26,6 +27,8 @@ pub struct Task {
     pub payload: Json,
     pub result: Option<Json>,
     pub error: Option<TaskError>,
+    /// What its attempts took, as they told.
+    pub usage: Option<Usage>,
     pub checkpoint: Option<Json>,
     pub progress: Option<Json>,
     pub priority: i32,
@@ -131,6 +134,11 @@ impl<'a> Cells<'a> {
         self.maybe(Row::time)
     }
 
+    /// What somebody wrote there by hand and nobody understands is none.
+    fn usage(&mut self) -> Result<Option<Usage>> {
+        Ok(self.maybe(Row::json)?.as_ref().and_then(Usage::stored))
+    }
+
     /// JSON that one of our own types was made of.
     fn maybe_typed<T: serde::de::DeserializeOwned>(&mut self) -> Result<Option<T>> {
         self.maybe(|r, i| {
@@ -142,7 +150,7 @@ impl<'a> Cells<'a> {
 }
 
 /// How many columns `snapshot` reads.
-pub(super) const SNAPSHOT_LENGTH: usize = 29;
+pub(super) const SNAPSHOT_LENGTH: usize = 30;
 
 /// Reads `SNAPSHOT_COLUMNS`; the change that made the row comes with it.
 pub(super) fn snapshot(row: &Row) -> Result<(Snapshot, ChangeId)> {
@@ -171,6 +179,7 @@ pub(super) fn snapshot(row: &Row) -> Result<(Snapshot, ChangeId)> {
         approval_id: c.maybe(Row::uuid)?.map(ApprovalId),
         result: c.maybe(|r, i| r.json(i).map(|json| windlass_domain::json::canonical(&json)))?,
         error: c.maybe_typed()?,
+        usage: c.usage()?,
         created_at: c.take(Row::time)?,
         started_at: c.maybe_time()?,
         entered_at: c.take(Row::time)?,
@@ -193,6 +202,7 @@ pub(super) fn task(row: &Row, from: usize) -> Result<Task> {
         payload: c.take(Row::json)?,
         result: c.maybe(Row::json)?,
         error: c.maybe_typed()?,
+        usage: c.usage()?,
         checkpoint: c.maybe(Row::json)?,
         progress: c.maybe(Row::json)?,
         priority: c.take(Row::int32)?,

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use uuid::Uuid;
 use windlass_domain::id::TaskId;
 use windlass_domain::json;
-use windlass_domain::limit::Bound;
+use windlass_domain::limit::{Bound, QueueFull};
 use windlass_domain::profile::Kind;
 use windlass_domain::refusal::Refusal;
 use windlass_domain::state::State;
@@ -406,6 +406,12 @@ fn submit_all(tx: &mut dyn Tx, tasks: &[Placed]) -> Result<Written> {
     let mut ids = HashSet::new();
     let all: Vec<&Placed> = tasks.iter().filter(|p| ids.insert(p.task.id.0)).collect();
     let (accepted, mut refused) = admit(tx, &all, &mut Room::adding(all.len()), Lock::Pending)?;
+    let is_known = |outcome: &Outcome<Submitted>| match outcome {
+        Err(Rejection::Refused(refusal)) => !matches!(refusal, Refusal::QueueFull(_)),
+        _ => true,
+    };
+    let known = refused.iter().filter(|(_, outcome)| is_known(outcome)).map(|(id, _)| *id);
+    let known: HashSet<Uuid> = known.collect();
     let (call, ids) = insert(tx, &accepted);
     let rows = if accepted.is_empty() { Vec::new() } else { tx.run(call)? };
     let mut new = rows.iter().map(|row| task_of(row, &ids)).collect::<Result<BTreeSet<Uuid>>>()?;
@@ -422,9 +428,38 @@ fn submit_all(tx: &mut dyn Tx, tasks: &[Placed]) -> Result<Written> {
         };
         match outcome {
             Ok(outcome) => outcomes.push(outcome),
+            Err(Rejection::Refused(Refusal::QueueFull(full))) => {
+                let full = of_batch(full, &all, &accepted, &known);
+                return Ok(Err((index, full.into())));
+            }
             Err(Rejection::Refused(refusal)) => return Ok(Err((index, refusal))),
             Err(Rejection::Failed(error)) => return Err(error),
         }
     }
     Ok(Ok(outcomes))
+}
+
+/// What is told of a full queue when none of a batch comes in: its own tasks hold no place.
+fn of_batch(
+    full: QueueFull,
+    all: &[&Placed],
+    accepted: &[&Placed],
+    known: &HashSet<Uuid>,
+) -> QueueFull {
+    let of_key = |tasks: &[&Placed]| {
+        let is_meant = |placed: &&&Placed| {
+            let is_new = !known.contains(&placed.task.id.0);
+            is_new && placed.bounds.iter().any(|bound| bound.key == full.key)
+        };
+        // Those that come twice under one key take one place.
+        let place = |placed: &&Placed| {
+            let NewTask { id, idempotency_scope, idempotency_key, .. } = &placed.task;
+            let key = idempotency_key.clone().map(|key| (idempotency_scope.clone(), key));
+            let id = key.is_none().then_some(id.0);
+            (id, key)
+        };
+        tasks.iter().filter(is_meant).map(place).collect::<HashSet<_>>().len() as i64
+    };
+    let (own, adding) = (of_key(accepted), of_key(all));
+    full.of_batch(own, adding)
 }

@@ -6,7 +6,8 @@
 //! Invariant: what becomes active under a limit was counted after the lock that all claims take.
 
 use super::claim::{Assignment, Claim, assigned, assignments};
-use super::lane::{self, Lanes, Looking};
+use super::lane::Lanes;
+use super::looking::{self, Lines, Looking};
 use super::room::{Lock, Room};
 use super::slot;
 use crate::error::Result;
@@ -17,9 +18,9 @@ use crate::value::{Row, Value};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 use uuid::Uuid;
 use windlass_domain::fair::Part;
-use windlass_domain::profile::Profile;
 
 statement!(RIPEN, "task/ripen");
 statement!(CLAIM, "task/claim");
@@ -64,7 +65,7 @@ impl Fresh {
 #[derive(Clone)]
 pub(super) struct Asking {
     claim: Claim,
-    pub(super) lines: Vec<(String, Profile)>,
+    pub(super) lines: Lines,
     max: usize,
     pub(super) has: Vec<Assignment>,
     /// Whether an earlier round of this very call took something, so that this one adds to it.
@@ -73,10 +74,7 @@ pub(super) struct Asking {
 
 impl Asking {
     pub(super) fn new(claim: Claim) -> Asking {
-        let lines = (claim.queues.iter())
-            .flat_map(|queue| claim.profiles.iter().map(|&p| (queue.clone(), p)))
-            .filter(|(_, profile)| *profile != Profile::Ledger)
-            .collect();
+        let lines = Lines::of(&claim);
         let max = claim.max.min(MOST_TASKS);
         Asking { claim, lines, max, has: Vec::new(), again: false }
     }
@@ -153,7 +151,7 @@ pub(super) fn take(
     look: Look,
     room: Room,
 ) -> Result<Took> {
-    let mut looking = lanes.begin();
+    let mut looking = Looking::begin(lanes);
     if tx.fixed_now().is_some() {
         // A test's clock may jump between two claims.
         lanes.empty();
@@ -247,7 +245,7 @@ fn plan(
         let left = |(asking, parts): &(&Asking, &Vec<Part>)| asking.left() - quota(parts);
         let open = asking.iter().zip(plans.iter()).filter(|each| left(each) > 0);
         let wanted: i64 = open.clone().map(|each| left(&each)).sum();
-        let all: Vec<_> = open.flat_map(|(asking, _)| asking.lines.iter().cloned()).collect();
+        let all: Vec<&Lines> = open.map(|(asking, _)| &asking.lines).collect();
         let candidates = match wanted {
             0 => Vec::new(),
             _ => looking.candidates(&all, wanted as usize + more, |key| room.is_full(key)),
@@ -282,14 +280,21 @@ fn add(parts: &mut Vec<Part>, more: Vec<Part>) {
 /// Ripens what is due and looks at all lanes.
 fn look_everywhere(tx: &mut dyn Tx, lanes: &Lanes, looking: &Looking) -> Result<()> {
     ripen(tx, lanes)?;
-    let rows = tx.run(lane::scan())?;
-    looking.scanned(&rows)
+    lanes.scan_begins();
+    let began = Instant::now();
+    let rows = tx.run(looking::scan())?;
+    looking.scanned(&rows, began.elapsed())
 }
 
 fn ripen(tx: &mut dyn Tx, lanes: &Lanes) -> Result<()> {
     let call = Call::one(&RIPEN, vec![tx.fixed_now().into(), RIPEN_LIMIT.into()]);
-    for row in tx.run(call)? {
+    let ripened = tx.run(call)?;
+    for row in &ripened {
         lanes.stand(row.int(0)?, row.int(1)?);
+    }
+    if ripened.len() as i64 == RIPEN_LIMIT {
+        // More may be due, of ventures that have had nothing yet.
+        lanes.ripen_again();
     }
     Ok(())
 }

@@ -21,8 +21,10 @@ use windlass_domain::id::TaskId;
 use windlass_domain::limit::{
     Bound, Count, Counts, Key, Limits, Mode, Names, Scope, WINDOW_MS, room as room_left,
 };
+use windlass_domain::pins::Pins;
 use windlass_domain::state::State;
 use windlass_domain::time::Timestamp;
+use windlass_domain::validate::MAX_SLOTS;
 use windlass_domain::wait::WaitingFor;
 use windlass_domain::why::{
     self, Awaited, Facts, Holder, Line, MOST_COUNTED, MOST_HOLDERS, Reason, Stop,
@@ -131,6 +133,7 @@ fn read(row: &Row, now: Timestamp) -> Result<Facts> {
         max_retries: row.int32(6)?,
         error: error.map(serde_json::from_value).transpose().map_err(damaged)?,
         caller: text(8)?,
+        pins: Pins { llm: text(20)?, model: text(21)?, tier: text(22)? },
         finished_at: row.maybe(9, Row::time)?,
         holder: None,
         lease_expires_at: row.maybe(12, Row::time)?,
@@ -240,23 +243,25 @@ fn add_types(
     limits: &Limits,
     sessions: &[OfQueue],
 ) -> Result<()> {
-    let mut full: BTreeMap<Key, (i64, Vec<Holder>)> = BTreeMap::new();
+    let mut full: BTreeMap<Key, (i64, i64, Vec<Holder>)> = BTreeMap::new();
     for session in sessions {
         let Some(most) = limits.most_held(session.worker_type.as_deref()) else { return Ok(()) };
-        let params = vec![session.id.to_string().into(), (most + 1).into()];
+        // All of it: a lowered limit may be exceeded, and what is told is true.
+        let params = vec![session.id.to_string().into(), i64::from(MAX_SLOTS).into()];
         let rows = tx.run(Call::one(&HELD_BY_SESSION, params))?;
         if room_left(most, rows.len() as i64) > 0 {
             return Ok(());
         }
         let name = session.worker_type.clone().unwrap_or_default();
-        let (limit, holders) = full.entry(Key { scope: Scope::WorkerType, name }).or_default();
-        *limit = most;
+        let (limit, held, holders) =
+            full.entry(Key { scope: Scope::WorkerType, name }).or_default();
+        (*limit, *held) = (most, rows.len().max(*held as usize) as i64);
         for row in rows.iter().take(MOST_HOLDERS as usize - holders.len()) {
             holders.extend(holder(tx, TaskId(row.uuid(0)?), row, 1)?);
         }
     }
-    for (key, (limit, holders)) in full {
-        let count = Count { active: limit, ..Count::default() };
+    for (key, (limit, held, holders)) in full {
+        let count = Count { active: held, ..Count::default() };
         let (max_active, max_pending, rate, pause) = (Some(limit), None, None, None);
         facts.counts.insert(key.clone(), count);
         facts.holders.insert(key.clone(), holders);
@@ -272,7 +277,10 @@ fn add_line(tx: &mut dyn Tx, facts: &mut Facts, limits: &Limits, place: Vec<Valu
         tx.run(call)?.first().map_or(Ok(0), |row| row.int(0))
     };
     let sessions = session::of_queue(tx, queue, facts.now)?;
-    let takes = |session: &OfQueue| session.routes.profiles().contains(&profile);
+    let takes = |session: &OfQueue| {
+        let routes = &session.routes;
+        routes.profiles().contains(&profile) && routes.serves().has(&facts.pins)
+    };
     let sessions: Vec<OfQueue> = sessions.into_iter().filter(takes).collect();
     facts.line.workers = sessions.len() as i64;
     facts.line.slots = sessions.iter().map(|session| i64::from(session.slots)).sum();
@@ -282,10 +290,10 @@ fn add_line(tx: &mut dyn Tx, facts: &mut Facts, limits: &Limits, place: Vec<Valu
     let mut ahead = place;
     ahead.push(bound.clone());
     facts.line.ahead = count(tx, Call::one(&AHEAD, ahead))?;
-    let line = vec![queue.into(), profile.as_str().into(), bound];
+    let line = vec![queue.into(), bound];
     facts.line.ventures = count(tx, Call::one(&VENTURES, line))?;
     let since = facts.now.plus_ms(-WINDOW_MS);
-    let params = vec![queue.into(), profile.as_str().into(), since.into(), PACE_ROWS.into()];
+    let params = vec![queue.into(), since.into(), PACE_ROWS.into()];
     if let Some(row) = tx.run(Call::one(&PACE, params))?.first() {
         facts.line.drained = row.int(0)?;
         let began = row.maybe(1, Row::time)?;

@@ -188,7 +188,7 @@ fn duties() -> Vec<Case> {
 /// What `why` asks, with the planner told to prefer indexes.
 fn whys() -> Vec<Case> {
     let there = format!("'{THERE}'");
-    let line = [(1, "'q1'"), (2, "'job'"), (3, "1001")];
+    let line = [(1, "'q1'"), (2, "1001")];
     vec![
         writes("task/why", &[(1, &there)], &["task_spec_pkey", "task_state_pkey"], &[SPEC_KEY]),
         writes(
@@ -204,6 +204,7 @@ fn whys() -> Vec<Case> {
             &["task_state_holder"],
             &["task_state_holder"],
         ),
+        writes("lane/remove", &[(1, "1000")], &[], &["task_state_rare"]),
     ]
 }
 
@@ -234,10 +235,16 @@ fn views() -> Vec<Case> {
             &["INTEGER PRIMARY KEY"],
         ),
         writes(
-            "task/anything_ready",
-            &[(1, "'2026-06-01Z'")],
+            "task/count_in_line",
+            &[(1, "'2026-06-01Z'"), (2, "100")],
             &["task_state_ready", "task_state_due"],
             &["task_state_ready", "task_state_due"],
+        ),
+        writes(
+            "task/count_later",
+            &[(1, "'2026-06-01Z'"), (2, "100")],
+            &["task_state_due"],
+            &["task_state_due"],
         ),
         writes("task/count_ended", &[], &["task_history_position"], &["INTEGER PRIMARY KEY"]),
         writes("task/fold_tally", &[], &["task_history_position"], &["INTEGER PRIMARY KEY"]),

@@ -148,6 +148,7 @@ impl Caller {
                 1 => fail("TIMEOUT"),
                 _ => Finishing::Release,
             },
+            usage: None,
             actor: self.name.clone(),
             reason: None,
             change: ChangeId(Uuid::now_v7()),

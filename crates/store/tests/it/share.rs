@@ -1,24 +1,14 @@
 //! On PostgreSQL, claims and submits share their lock where limits leave plenty of room.
 
 use crate::postgres_log::application;
-use crate::world::{World, claim_of, job, run, task};
+use crate::world::{World, claim_of, job, on_postgres, task};
 use std::time::Duration;
 use windlass_domain::limit::{Limits, Rate, Rule, Scope};
 use windlass_domain::task::NewTask;
 use windlass_store::statement::Dialect;
 use windlass_store::task::Tasks;
 
-macro_rules! facts {
-    ($($fact:ident),* $(,)?) => {
-        mod postgres {
-            $(#[test] fn $fact() {
-                super::run(super::$fact, windlass_store::statement::Dialect::Postgres);
-            })*
-        }
-    };
-}
-
-facts!(
+on_postgres!(
     with_plenty_of_room_nobody_waits_for_a_claim_that_is_open,
     near_a_limit_the_lock_is_held_alone,
     what_nearly_fills_a_large_limit_is_counted_to_the_last_task,

@@ -51,9 +51,34 @@ fn the_log_is_copied_when_it_is_long_and_then_used_again() {
 }
 
 #[test]
-fn an_idle_writer_makes_the_log_empty() {
+fn an_idle_writer_copies_the_log_once_and_keeps_its_file() {
     let store = with_checkpoints(1_000, Duration::from_millis(1));
+    let before = store.database.stats().checkpoints;
     write(&store, "a");
+    wait_for(&store, |stats| stats.checkpoints > before);
+    let size = log_bytes(&store);
+    assert!(size > 40_000, "{size}");
+    assert!(fs::metadata(&store.path).unwrap().len() > 40_000);
+    // What comes next is written over it.
+    let before = store.database.stats().checkpoints;
+    write(&store, "b");
+    wait_for(&store, |stats| stats.checkpoints > before);
+    assert_eq!(log_bytes(&store), size);
+    std::thread::sleep(Duration::from_millis(20));
+    let after = store.database.stats().checkpoints;
+    assert!(after <= before + 3, "it copies again although nothing was written: {after}");
+}
+
+#[test]
+fn an_idle_writer_makes_a_log_empty_that_grew_too_long() {
+    let store = with_checkpoints(8, Duration::from_millis(1));
+    let (release, reading) = store.occupy(Lane::Read);
+    for round in 0..10 {
+        write(&store, &round.to_string());
+    }
+    assert!(log_bytes(&store) > 100 * 4_096);
+    release.send(()).unwrap();
+    reading.recv().unwrap().unwrap();
     wait_for(&store, |stats| stats.wal_pages == 0);
     assert_eq!(log_bytes(&store), 0);
 }

@@ -2,7 +2,7 @@
 
 use crate::hand::{Attempt, all_accepted, all_refused, run as script};
 use crate::world::{
-    Place, World, claim_of, delegation, inference, job, ledger, refused, run, task,
+    Place, World, claim_of, delegation, inference, job, ledger, on_postgres, refused, task,
 };
 use serde_json::json;
 use uuid::Uuid;
@@ -18,17 +18,7 @@ use windlass_store::agent::Agents;
 use windlass_store::statement::Dialect;
 use windlass_store::task::{Filter, Order};
 
-macro_rules! facts {
-    ($($fact:ident),* $(,)?) => {
-        mod postgres {
-            $(#[test] fn $fact() {
-                super::run(super::$fact, windlass_store::statement::Dialect::Postgres);
-            })*
-        }
-    };
-}
-
-facts!(
+on_postgres!(
     a_task_commits_or_vanishes_with_the_callers_transaction,
     a_submit_wakes_listeners_after_the_commit,
     every_default_is_that_of_the_api,

@@ -2,23 +2,13 @@
 
 use crate::hand::run as script;
 use crate::postgres_log::application;
-use crate::world::{World, ledger, refused, run, task};
+use crate::world::{World, ledger, on_postgres, refused, task};
 use windlass_domain::limit::{Maxima, Mode, Pause, Scope};
 use windlass_domain::request::SubmitRequest;
 use windlass_store::limit::LimitRules;
 use windlass_store::statement::Dialect;
 
-macro_rules! facts {
-    ($($fact:ident),* $(,)?) => {
-        mod postgres {
-            $(#[test] fn $fact() {
-                super::run(super::$fact, windlass_store::statement::Dialect::Postgres);
-            })*
-        }
-    };
-}
-
-facts!(
+on_postgres!(
     a_task_beyond_a_limit_is_refused_and_nothing_is_written,
     what_was_submitted_before_is_answered_whatever_the_limits_say,
     what_drains_takes_nothing_in,

@@ -11,6 +11,7 @@ use uuid::Uuid;
 use windlass_domain::approval::{Choice, Question, QuestionRequest};
 use windlass_domain::command::Command as Ask;
 use windlass_domain::id::{ApprovalId, ChangeId, ClaimId, TaskId};
+use windlass_domain::pins::Serves;
 use windlass_domain::profile::Profile;
 use windlass_domain::request::SubmitRequest;
 use windlass_domain::state::State;
@@ -367,6 +368,7 @@ pub fn claim_of(session: &str, queues: &[&str], max: usize) -> Claim {
         worker_type: None,
         queues: queues.iter().map(|q| (*q).to_owned()).collect(),
         profiles: vec![Profile::Job, Profile::Delegation, Profile::Inference],
+        serves: Serves::default(),
         max,
         lease_ms: None,
         start: false,
@@ -403,6 +405,7 @@ pub fn finish_of(held: &Assignment, how: Finishing) -> Finish {
         task: held.task.id,
         lease: held.lease_id,
         how,
+        usage: None,
         actor: "w1".into(),
         reason: None,
         change: ChangeId(Uuid::now_v7()),
@@ -453,6 +456,14 @@ macro_rules! conformance {
                 crate::world::run(super::$fact, windlass_store::statement::Dialect::Sqlite);
             })*
         }
+        crate::world::on_postgres!($($fact),*);
+    };
+}
+pub(crate) use conformance;
+
+/// Facts that only PostgreSQL can have.
+macro_rules! on_postgres {
+    ($($fact:ident),* $(,)?) => {
         mod postgres {
             $(#[test] fn $fact() {
                 crate::world::run(super::$fact, windlass_store::statement::Dialect::Postgres);
@@ -460,4 +471,4 @@ macro_rules! conformance {
         }
     };
 }
-pub(crate) use conformance;
+pub(crate) use on_postgres;

@@ -92,7 +92,8 @@ impl Engine {
         principal: &str,
         actor: &str,
     ) -> Result<NewTask, Refusal> {
-        let mut task = validate::new_task(request, id, principal, actor)?;
+        let most = self.inner.options.inference_max_body;
+        let mut task = validate::new_task_within(request, id, principal, actor, most)?;
         let policy = request.agent.as_deref().and_then(|name| self.inner.policies.get(name));
         if let Some(Some(policy)) = policy {
             policy.fill(request, &mut task);

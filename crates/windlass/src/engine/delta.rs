@@ -7,11 +7,12 @@
 
 use serde_json::Value as Json;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use uuid::Uuid;
-use windlass_domain::delta::{Kept, RENEWALS_A_LEASE};
+use windlass_domain::delta::{Kept, MAX_TEXT_BYTES, RENEWALS_A_LEASE};
 use windlass_domain::id::{ChangeId, LeaseDigest, LeaseId, SessionId, TaskId};
 use windlass_domain::refusal::Refusal;
 use windlass_domain::validate;
@@ -32,6 +33,22 @@ const QUIET: Duration = Duration::from_secs(5);
 const KEPT: Duration = Duration::from_secs(5);
 const MOST_KEPT_BYTES: usize = 64 << 20;
 
+/// What the own texts of a node take together, and may take.
+#[derive(Debug)]
+struct Memory {
+    most: usize,
+    used: AtomicUsize,
+}
+
+impl Memory {
+    /// Takes so many bytes, if they are there.
+    fn take(&self, bytes: usize) -> Result<(), Refusal> {
+        let more = |used: usize| Some(used + bytes).filter(|used| *used <= self.most);
+        let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.map(drop).map_err(|_| Refusal::TextsTooLarge { most: self.most })
+    }
+}
+
 /// The text of one attempt.
 pub(super) struct Text {
     pub(super) task: TaskId,
@@ -39,6 +56,9 @@ pub(super) struct Text {
     /// Whose deltas are taken; `None` when another node takes them and this is a copy.
     holder: Option<Holder>,
     kept: RwLock<Buffer>,
+    /// Where its bytes are counted until nobody has it any more. A copy's are counted where it is
+    /// a copy of.
+    memory: Option<Arc<Memory>>,
     grown: watch::Sender<Grown>,
     signs: Mutex<Signs>,
 }
@@ -76,13 +96,24 @@ struct Signs {
 }
 
 impl Text {
-    pub(super) fn new(task: TaskId, attempt: i32, holder: Option<Holder>) -> Arc<Text> {
+    /// A copy of what another node has.
+    pub(super) fn copy(task: TaskId, attempt: i32) -> Arc<Text> {
+        Text::new(task, attempt, None, None)
+    }
+
+    fn new(
+        task: TaskId,
+        attempt: i32,
+        holder: Option<Holder>,
+        memory: Option<Arc<Memory>>,
+    ) -> Arc<Text> {
         let now = Instant::now();
         Arc::new(Text {
             task,
             attempt,
             holder,
             kept: RwLock::default(),
+            memory,
             grown: watch::Sender::new(Grown::default()),
             signs: Mutex::new(Signs { renewed: now, seen: now }),
         })
@@ -106,7 +137,9 @@ impl Text {
         let mut kept = self.kept.write().unwrap_or_else(PoisonError::into_inner);
         let known =
             Kept { next: kept.deltas.len() as u64, bytes: kept.bytes }.known(from, &sizes)?;
-        kept.bytes += sizes[known..].iter().sum::<usize>();
+        let bytes = sizes[known..].iter().sum::<usize>();
+        self.memory.as_ref().map_or(Ok(()), |memory| memory.take(bytes))?;
+        kept.bytes += bytes;
         kept.deltas.extend(deltas.into_iter().skip(known).map(Arc::new));
         let next = kept.deltas.len() as u64;
         // Under the lock, so that readers hear of indexes in their order.
@@ -163,6 +196,15 @@ impl Text {
     }
 }
 
+impl Drop for Text {
+    fn drop(&mut self) {
+        let bytes = self.kept.get_mut().unwrap_or_else(PoisonError::into_inner).bytes;
+        if let Some(memory) = &self.memory {
+            memory.used.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
 /// What a delta takes in memory, about.
 fn size(delta: &Json) -> usize {
     match delta {
@@ -176,9 +218,9 @@ fn size(delta: &Json) -> usize {
 }
 
 /// The texts of this node, and who watches which task.
-#[derive(Default)]
 pub(super) struct Deltas {
     state: Mutex<State>,
+    memory: Arc<Memory>,
 }
 
 #[derive(Default)]
@@ -193,6 +235,25 @@ struct State {
 type Newest = watch::Sender<Option<Arc<Text>>>;
 
 impl Deltas {
+    /// No texts, which may take so many bytes together.
+    pub(super) fn new(most: usize) -> Deltas {
+        let memory = Arc::new(Memory { most, used: AtomicUsize::new(0) });
+        Deltas { state: Mutex::default(), memory }
+    }
+
+    /// An empty text that is posted to this node.
+    fn posted(&self, task: TaskId, attempt: i32, holder: Holder) -> Arc<Text> {
+        Text::new(task, attempt, Some(holder), Some(Arc::clone(&self.memory)))
+    }
+
+    /// Lets texts that ended go when there is no room for a whole one any more.
+    fn make_room(&self) {
+        let used = self.memory.used.load(Ordering::Relaxed);
+        if used + MAX_TEXT_BYTES > self.memory.most {
+            self.lock().ended.clear();
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -360,6 +421,7 @@ impl Engine {
             // The lease decides; a provider that polls learns it by its next claim.
             tracing::debug!(%session, %error, "deltas came from a session that is gone");
         }
+        self.inner.deltas.make_room();
         let next = text.append(from_offset, deltas)?;
         if text.grown.borrow().ended {
             // It ended meanwhile: the database knows how.
@@ -381,7 +443,7 @@ impl Engine {
         let item = BeginStream { task, lease, lease_ms, node, change };
         let begun = self.inner.tasks.begin_stream(item).await?;
         let holder = Holder { lease, lease_ms: begun.lease_ms, session };
-        let text = self.inner.deltas.begin(Text::new(task, begun.attempt, Some(holder)));
+        let text = self.inner.deltas.begin(self.inner.deltas.posted(task, begun.attempt, holder));
         if !text.is_under(lease) {
             // A later attempt has begun meanwhile: the database refuses this one.
             self.beat_once(task, lease, lease_ms).await?;

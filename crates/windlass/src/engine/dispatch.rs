@@ -5,7 +5,9 @@
 //! claim along in its own transaction (eager dispatch); until it delivers, nobody else does.
 //!
 //! Invariant: a wake-up is never lost between asking and waiting: each queue counts its wake-ups.
-//! Invariant: one new task wakes few: who finds more than it can take wakes two others.
+//! Invariant: one new task wakes few, of each sort of claim: a wake-up does not say what there is,
+//! so nobody may be passed over for those who could not take it. Who finds more than it can take
+//! wakes two others.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,6 +17,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
 use windlass_domain::id::{ChangeId, ClaimId};
+use windlass_domain::pins::{Pins, Serves};
 use windlass_domain::profile::Profile;
 use windlass_store::error::{Error, Result};
 use windlass_store::task::{Assignment, Claim, Finish, Finishing, Idle, Tasks};
@@ -45,9 +48,38 @@ struct Queue {
     /// How many claims are under way or waiting; the last one takes the entry away.
     interested: usize,
     wakes: u64,
-    waiting: VecDeque<u64>,
+    /// Who waits, by what they would take. Most often all take the same.
+    waiting: Vec<(Sort, VecDeque<u64>)>,
     /// Tasks that were handed over already, whose wake-up is still to come.
     handed_over: usize,
+}
+
+/// What a claim would take of a queue.
+#[derive(Clone, PartialEq, Eq)]
+struct Sort {
+    profiles: Vec<Profile>,
+    serves: Serves,
+}
+
+impl Sort {
+    fn of(claim: &Claim) -> Sort {
+        Sort { profiles: claim.profiles.clone(), serves: claim.serves.clone() }
+    }
+}
+
+impl Queue {
+    fn enter(&mut self, claim: &Claim, id: u64) {
+        let sort = Sort::of(claim);
+        match self.waiting.iter_mut().find(|(known, _)| *known == sort) {
+            Some((_, line)) => line.push_back(id),
+            None => self.waiting.push((sort, VecDeque::from([id]))),
+        }
+    }
+
+    fn leave(&mut self, id: u64) {
+        self.waiting.iter_mut().for_each(|(_, line)| line.retain(|other| *other != id));
+        self.waiting.retain(|(_, line)| !line.is_empty());
+    }
 }
 
 struct Waiting {
@@ -121,7 +153,7 @@ impl State {
         let waiting = self.waiting.remove(&id)?;
         for name in &waiting.claim.queues {
             if let Some(queue) = self.queues.get_mut(name) {
-                queue.waiting.retain(|other| *other != id);
+                queue.leave(id);
             }
         }
         Some(waiting)
@@ -130,8 +162,9 @@ impl State {
     fn wake(&mut self, name: &str, count: usize) {
         let Some(queue) = self.queues.get_mut(name) else { return };
         queue.wakes += 1;
-        let first: Vec<u64> = queue.waiting.iter().copied().take(count).collect();
-        for id in first {
+        let first = |(_, line): &(Sort, VecDeque<u64>)| line.iter().copied().take(count).collect();
+        let first: Vec<Vec<u64>> = queue.waiting.iter().map(first).collect();
+        for id in first.into_iter().flatten() {
             if let Some(waiting) = self.remove(id) {
                 let _ = waiting.woken.send(Woken::Look);
             }
@@ -244,7 +277,7 @@ impl Dispatcher {
         let id = state.next;
         state.next += 1;
         for name in &claim.queues {
-            state.queues.entry(name.clone()).or_default().waiting.push_back(id);
+            state.queues.entry(name.clone()).or_default().enter(claim, id);
         }
         state.waiting.insert(id, Waiting { claim: claim.clone(), woken: sender });
         Some((Place { dispatcher: self, id }, receiver))
@@ -278,6 +311,7 @@ async fn give_back(tasks: &Tasks, claim: &Claim, assignments: Vec<Assignment>) {
             task: assignment.task.id,
             lease: assignment.lease_id,
             how: Finishing::Release,
+            usage: None,
             actor: claim.session.clone(),
             reason: Some("the worker stopped waiting".into()),
             change: ChangeId(Uuid::now_v7()),
@@ -301,16 +335,16 @@ fn wakes(state: &State, queues: &[String]) -> u64 {
 }
 
 impl Idle for Dispatcher {
-    fn offer(&self, queue: &str, profile: Profile, count: usize) -> Option<Claim> {
+    fn offer(&self, queue: &str, profile: Profile, pins: &Pins, count: usize) -> Option<Claim> {
         let mut state = self.lock();
-        let line = &state.queues.get(queue)?.waiting;
-        let fits =
-            |id: &&u64| state.waiting.get(id).is_some_and(|w| w.claim.profiles.contains(&profile));
-        let id = *line.iter().find(fits)?;
+        let takes = |sort: &Sort| sort.profiles.contains(&profile) && sort.serves.has(pins);
+        let lines = state.queues.get(queue)?.waiting.iter().filter(|(sort, _)| takes(sort));
+        // Who waits longest.
+        let id = lines.filter_map(|(_, line)| line.front().copied()).min()?;
         let Waiting { claim, woken } = state.remove(id)?;
         state.offered.insert(claim.claim, woken);
         let max = claim.max.min(count);
-        Some(Claim { queues: vec![queue.to_owned()], profiles: vec![profile], max, ..claim })
+        Some(Claim { queues: vec![queue.to_owned()], max, ..claim })
     }
 
     fn room(&self, queue: &str) {

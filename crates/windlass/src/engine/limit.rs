@@ -8,7 +8,7 @@
 use super::{Engine, Inner, Result};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use windlass_domain::limit::{self, Counts, Limits, Pause, Rule, Scope};
+use windlass_domain::limit::{self, Counts, Limits, Maxima, Pause, Rule, Scope};
 use windlass_domain::refusal::Refusal;
 use windlass_domain::task::NewTask;
 use windlass_store::group::Outcome;
@@ -32,12 +32,17 @@ impl Known {
     fn get(&self) -> Enforced {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+
+    /// What people have set.
+    pub(super) fn flow(&self) -> Arc<Flow> {
+        self.get().flow
+    }
 }
 
 impl Engine {
     /// What people have set, as this node enforces it.
     pub fn flow(&self) -> Arc<Flow> {
-        self.inner.limits.get().flow
+        self.inner.limits.flow()
     }
 
     /// The same, ready to be asked.
@@ -60,6 +65,22 @@ impl Engine {
     pub async fn put_limit(&self, rule: Rule, actor: &str) -> Result<KeptRule> {
         rule.validate()?;
         let kept = self.rules().put(rule, actor).await?;
+        self.learn_limits().await?;
+        Ok(kept)
+    }
+
+    /// Changes what is said of a rule; what is left out stays as it is. Where there is none, one is
+    /// made.
+    pub async fn amend_limit(
+        &self,
+        scope: Scope,
+        name: Option<String>,
+        said: Maxima,
+        actor: &str,
+    ) -> Result<KeptRule> {
+        // What stands there was valid, and each field is for itself.
+        said.of(scope, name.clone()).validate()?;
+        let kept = self.rules().amend(scope, name, said, actor).await?;
         self.learn_limits().await?;
         Ok(kept)
     }

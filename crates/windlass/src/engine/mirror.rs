@@ -160,7 +160,7 @@ impl Engine {
     }
 
     fn copy(&self, source: Source) {
-        let text = Text::new(source.task, source.attempt, None);
+        let text = Text::copy(source.task, source.attempt);
         if !Arc::ptr_eq(&self.inner.deltas.begin(Arc::clone(&text)), &text) {
             return;
         }

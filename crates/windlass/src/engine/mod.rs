@@ -58,6 +58,7 @@ use windlass_store::migration;
 use windlass_store::node::Nodes;
 use windlass_store::notice::Notices;
 use windlass_store::pool::Pools;
+use windlass_store::response::Responses;
 use windlass_store::session::Sessions;
 use windlass_store::step::Steps;
 use windlass_store::store::{Store, Wake};
@@ -86,6 +87,10 @@ pub struct Options {
     pub inference_pending_timeout: Option<Duration>,
     /// How long finished inference is kept; seven days unless it is said.
     pub inference_retention: Option<Duration>,
+    /// The most bytes of an inference's payload, and of its result.
+    pub inference_max_body: usize,
+    /// The most bytes of running texts that this node keeps in memory.
+    pub inference_memory: usize,
 }
 
 impl Default for Options {
@@ -100,6 +105,8 @@ impl Default for Options {
             approvers: Vec::new(),
             inference_pending_timeout: None,
             inference_retention: None,
+            inference_max_body: windlass_domain::validate::MAX_JSON_BYTES,
+            inference_memory: 256 << 20,
         }
     }
 }
@@ -133,6 +140,7 @@ struct Inner {
     deltas: Deltas,
     sources: Sources,
     pools: Pools,
+    responses: Responses,
     mirrors: mirror::Mirrors,
     timers: Arc<timer::Timers>,
     pressure: pressure::Pressure,
@@ -174,9 +182,10 @@ impl Engine {
             troubles: Troubles::new(store.clone()),
             steps: Steps::new(store.clone()),
             waiters: Waiters::default(),
-            deltas: Deltas::default(),
+            deltas: Deltas::new(options.inference_memory),
             sources: Sources::new(store.clone()),
             pools: Pools::new(store.clone()),
+            responses: Responses::new(store.clone()),
             mirrors: mirror::Mirrors::default(),
             timers: Arc::default(),
             pressure: pressure::Pressure::default(),
@@ -231,6 +240,11 @@ impl Engine {
     /// The repository of sessions.
     pub fn sessions(&self) -> &Sessions {
         &self.inner.sessions
+    }
+
+    /// The repository of deleted responses.
+    pub fn responses(&self) -> &Responses {
+        &self.inner.responses
     }
 
     /// The repository of pools.
@@ -367,12 +381,14 @@ impl Inner {
     fn heard(&self, wake: Wake) {
         match wake {
             Wake::Ready(queue) => {
+                self.tasks.heard();
                 self.dispatcher.wake(&queue, 1);
                 self.log.look();
             }
             Wake::Event => self.log.look(),
             Wake::Stream => self.mirrors.look(),
             Wake::Everything => {
+                self.tasks.heard();
                 self.mirrors.look();
                 self.dispatcher.wake_everything();
                 self.log.look();

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
-use windlass_domain::limit::{Backpressure, Drain, Level, Load, Names, backpressure};
+use windlass_domain::limit::{
+    Backpressure, Drain, Level, Load, Mode, Names, Scope, Stop, backpressure,
+};
 use windlass_store::task::{Position, Traffic};
 
 use super::{Engine, Inner, Result};
@@ -54,8 +56,9 @@ impl Default for Pressure {
 
 impl Measuring {
     /// Adds what a look showed; returns what left lately, and how long that took.
-    fn add(&mut self, traffic: &Traffic, at_ms: i64) -> (i64, i64) {
-        let waited = traffic.pending > 0 && traffic.anything_ready;
+    fn add(&mut self, traffic: &Traffic, is_paused: bool, at_ms: i64) -> (i64, i64) {
+        // Where people let nothing begin, that nothing leaves says nothing about the pace.
+        let waited = traffic.in_line > 0 && !is_paused;
         if let Some(before) = self.last {
             let span = at_ms - before.at_ms;
             self.drain.record(at_ms, span, traffic.left, waited || before.waited);
@@ -93,6 +96,17 @@ impl Engine {
 }
 
 impl Inner {
+    fn stop_of_everything(&self) -> Option<Stop> {
+        let flow = self.limits.flow();
+        let kept = flow.pauses.iter().find(|kept| kept.pause.scope == Scope::Global)?;
+        Some(Stop {
+            mode: kept.pause.mode,
+            by: kept.by.clone(),
+            since: kept.since,
+            reason: kept.pause.reason.clone(),
+        })
+    }
+
     async fn measure_pressure(&self) -> Result<()> {
         let mut measuring = self.pressure.measuring.lock().await;
         let after = match measuring.last {
@@ -101,7 +115,9 @@ impl Inner {
         };
         let traffic = self.tasks.traffic(after).await?;
         let at_ms = measuring.began.elapsed().as_millis() as i64;
-        let (drained, drained_over_ms) = measuring.add(&traffic, at_ms);
+        let stop = self.stop_of_everything();
+        let is_paused = stop.as_ref().is_some_and(|stop| stop.mode == Mode::Pause);
+        let (drained, drained_over_ms) = measuring.add(&traffic, is_paused, at_ms);
         let limits = self.tasks.limits();
         let bounds = limits.map(|limits| limits.binding(&Names::default())).unwrap_or_default();
         let told = backpressure(&Load {
@@ -109,7 +125,8 @@ impl Inner {
             max_active: bounds.first().and_then(|all| all.max_active),
             pending: traffic.pending,
             max_pending: bounds.first().and_then(|all| all.max_pending),
-            only_later: !traffic.anything_ready,
+            in_line: traffic.in_line,
+            stop,
             drained,
             drained_over_ms,
         });

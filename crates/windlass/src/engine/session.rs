@@ -197,16 +197,24 @@ impl Engine {
         if !request.tasks.is_empty() {
             let tasks = request.tasks.into_iter().take(max).collect();
             let taken = self.inner.tasks.claim_tasks(&claim, tasks).await?;
+            self.attended(id, &taken);
             self.tell_event();
             return Ok(self.inner.tasks.fill_steps(taken).await?);
         }
         let claiming =
             self.inner.dispatcher.claim(claim, request.wait, self.inner.phase.subscribe());
         let taken = self.while_alive(id, claiming).await?;
+        self.attended(id, &taken);
         if !taken.is_empty() {
             self.tell_event();
         }
         Ok(self.inner.tasks.fill_steps(taken).await?)
+    }
+
+    /// A session that has a stream on this node is told by it what becomes of these.
+    fn attended(&self, id: SessionId, taken: &[Assignment]) {
+        let held = taken.iter().map(|assignment| (assignment.task.id, assignment.lease_id));
+        self.inner.held.add(id, held);
     }
 
     /// How many more tasks a session may take, where its type says how many it holds; the store
@@ -252,6 +260,7 @@ impl Engine {
             worker_type: session.worker_type.clone(),
             queues: session.routes.all_queues(),
             profiles: session.routes.profiles(),
+            serves: session.routes.serves(),
             max,
             lease_ms: session.lease_ms,
             start,
@@ -346,6 +355,7 @@ impl Engine {
             task: assignment.task.id,
             lease: assignment.lease_id,
             how: Finishing::Release,
+            usage: None,
             actor: holder.clone(),
             reason: Some(reason.to_owned()),
             change: ChangeId(Uuid::now_v7()),

@@ -1,7 +1,9 @@
-//! Assignment streams: a session that is open gets work as it comes, up to its free slots.
+//! Assignment streams: a session that is open gets work as it comes, up to its free slots. Or it
+//! claims by itself, and its stream only shows that it is there.
 //!
 //! Invariant: an assignment on a stream is `claimed` until its worker starts it. Losing a stream
-//! releases nothing for jobs and delegations (their leases decide) and gives inference back.
+//! releases nothing for jobs and delegations (their leases decide) and gives inference back. A node
+//! that ends itself takes nothing from a session that claims: its worker goes on at another node.
 
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -57,12 +59,16 @@ struct Bound {
     session: SessionId,
     epoch: i64,
     reverts: bool,
+    assigns: bool,
 }
 
 impl Drop for Bound {
     fn drop(&mut self) {
         let engine = self.engine.clone();
-        let (session, epoch, reverts) = (self.session, self.epoch, self.reverts);
+        let (session, epoch) = (self.session, self.epoch);
+        // The worker has not left us; we leave it.
+        let is_left = !self.assigns && engine.phase() != Phase::Running;
+        let reverts = self.reverts && !is_left;
         engine.inner.held.close(session, epoch);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         runtime.spawn(async move {
@@ -82,6 +88,16 @@ impl Drop for Bound {
 impl Engine {
     /// Opens a session's stream; an older stream of the session ends.
     pub async fn open_stream(&self, id: SessionId) -> Result<Assignments> {
+        self.open(id, true).await
+    }
+
+    /// Opens the stream of a session that claims by itself: it tells what is cancelled or lost, and
+    /// its end says that the session is gone.
+    pub async fn open_presence(&self, id: SessionId) -> Result<Assignments> {
+        self.open(id, false).await
+    }
+
+    async fn open(&self, id: SessionId, assigns: bool) -> Result<Assignments> {
         if *self.inner.phase.borrow() != Phase::Running {
             return Err(Error::ShuttingDown);
         }
@@ -96,15 +112,37 @@ impl Engine {
         self.inner.log.needed();
         let engine = self.clone();
         tokio::spawn(async move {
-            let fed = engine.feed(&bound, &sender, &mut signals).await;
+            let fed = match assigns {
+                true => engine.feed(&bound, &sender, &mut signals).await,
+                false => engine.attend(&bound, &sender, &mut signals).await,
+            };
             if let Err(error) = fed {
                 tracing::warn!(session = %bound.id, %error, "a stream ended");
             }
             engine.inner.held.close(bound.id, bound.stream_epoch);
         });
         let engine = self.clone();
-        let _bound = Bound { engine, session: id, epoch, reverts };
+        let _bound = Bound { engine, session: id, epoch, reverts, assigns };
         Ok(Assignments { events, _bound })
+    }
+
+    /// Gives nothing out; what the session holds is known, so that its end is told.
+    async fn attend(
+        &self,
+        session: &Session,
+        events: &mpsc::Sender<StreamEvent>,
+        Signals { closed, .. }: &mut Signals,
+    ) -> Result<()> {
+        let mut phase = self.inner.phase.subscribe();
+        let held = self.inner.tasks.unknown_to(&session.id.to_string(), Vec::new()).await?;
+        let held = held.iter().map(|assignment| (assignment.task.id, assignment.lease_id));
+        self.inner.held.add(session.id, held);
+        tokio::select! {
+            () = events.closed() => {}
+            _ = &mut *closed => {}
+            _ = phase.wait_for(|phase| *phase != Phase::Running) => {}
+        }
+        Ok(())
     }
 
     /// Claims whenever a slot is free, until nobody reads any more or a newer stream is there.

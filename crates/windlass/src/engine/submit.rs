@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use windlass_domain::id::TaskId;
+use windlass_domain::refusal::Refusal;
 use windlass_domain::state::State;
 use windlass_domain::task::{NewTask, When};
+use windlass_domain::validate;
 use windlass_store::error::Rejection;
 use windlass_store::group::Outcome;
 use windlass_store::store::Wake;
-use windlass_store::task::{Finish, Start, Submitted};
+use windlass_store::task::{Finish, Finishing, Start, Submitted};
 
 use super::held::Gone;
 use super::{Engine, Result};
@@ -42,8 +44,48 @@ impl Engine {
         outcomes
     }
 
+    /// A result as canonical text, of a task whose kind is not known yet.
+    pub fn result(&self, value: &serde_json::Value) -> Result<String, Refusal> {
+        validate::result_within(value, self.inner.options.inference_max_body)
+    }
+
     /// Ends attempts, each with its own outcome: where the task stands now.
     pub async fn finish(&self, items: Vec<Finish>) -> Vec<Outcome<State>> {
+        let mut refused = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            if let Err(rejection) = self.fits(item).await {
+                refused.push((index, rejection));
+            }
+        }
+        if refused.is_empty() {
+            return self.finish_all(items).await;
+        }
+        let is_good = |index: &usize| refused.iter().all(|(bad, _)| bad != index);
+        let good = items.into_iter().enumerate().filter(|(index, _)| is_good(index));
+        let good: Vec<Finish> = good.map(|(_, item)| item).collect();
+        let mut outcomes = self.finish_all(good).await;
+        // In their order, so each place is right when it comes.
+        for (index, rejection) in refused {
+            outcomes.insert(index.min(outcomes.len()), Err(rejection));
+        }
+        outcomes
+    }
+
+    /// Only a result that is too large for some kind of task needs to know the task's.
+    async fn fits(&self, item: &Finish) -> Outcome<()> {
+        let most = self.inner.options.inference_max_body;
+        let Finishing::Complete(Some(result)) = &item.how else { return Ok(()) };
+        if validate::result_fits_all(result.len(), most) {
+            return Ok(());
+        }
+        // An unknown task is told so by the store.
+        match self.inner.tasks.show(item.task).await? {
+            Some(task) => Ok(validate::result_fits(result.len(), task.profile.kind(), most)?),
+            None => Ok(()),
+        }
+    }
+
+    async fn finish_all(&self, items: Vec<Finish>) -> Vec<Outcome<State>> {
         let ids: Vec<_> = items.iter().map(|item| (item.task, item.lease)).collect();
         let outcomes = self.inner.tasks.finish(items).await;
         let mut back = false;

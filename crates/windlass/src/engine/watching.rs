@@ -166,7 +166,9 @@ impl Watcher {
             self.seen.take_if(|seen| !seen.status.is_terminal());
         }
         let text = newest.borrow_and_update().clone();
-        if let Some(text) = text.as_ref().filter(|text| !text.stands().ended) {
+        let is_mine =
+            |text: &&Arc<Text>| !text.stands().ended && !self.reader.has_lost(text.attempt);
+        if let Some(text) = text.as_ref().filter(is_mine) {
             self.go_on_with(text);
             return Some(());
         }

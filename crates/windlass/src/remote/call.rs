@@ -160,7 +160,7 @@ impl Host for Server {
 
     fn finish(&self, session: SessionId, item: Finish) -> Pending<'_, ()> {
         Box::pin(async move {
-            let Finish { task, lease, how, .. } = item;
+            let Finish { task, lease, how, usage, .. } = item;
             let fields = match how {
                 Finishing::Complete(result) => {
                     json!({ "outcome": "complete", "result": maybe(&result) })
@@ -171,6 +171,9 @@ impl Host for Server {
                 Finishing::Release => json!({ "outcome": "release" }),
             };
             let mut fields = body(fields);
+            if let Some(usage) = usage {
+                fields["usage"] = json!(usage);
+            }
             fields["task_id"] = json!(task);
             fields["lease_id"] = json!(lease);
             let path = format!("/v1/sessions/{session}/finish");

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, watch};
 use windlass_domain::id::{LeaseId, SessionId, StepId, TaskId};
 use windlass_domain::step::{StepKey, StepState};
 use windlass_domain::time::Timestamp;
+use windlass_domain::usage::Usage;
 use windlass_domain::validate;
 use windlass_store::task::Holder;
 
@@ -61,6 +62,8 @@ pub(crate) struct Start {
     pub strict: bool,
     pub cancelled: watch::Receiver<bool>,
     pub ended: mpsc::Sender<Ended>,
+    /// What the attempt took so far; its end tells it.
+    pub usage: Arc<Mutex<Option<Usage>>>,
 }
 
 /// A handler's context; cheap to clone.
@@ -82,6 +85,7 @@ pub(super) struct Inner {
     parallel: AtomicUsize,
     cancelled: watch::Receiver<bool>,
     ended: mpsc::Sender<Ended>,
+    usage: Arc<Mutex<Option<Usage>>>,
 }
 
 /// A step that was recorded.
@@ -100,7 +104,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Ctx {
     /// The context of one attempt. Reads the rest of a long past.
     pub(crate) async fn begin(start: Start) -> Result<Ctx, CallError> {
-        let Start { host, session, lease_ms, work, strict, cancelled, ended } = start;
+        let Start { host, session, lease_ms, work, strict, cancelled, ended, usage } = start;
         let Work { task, lease, checkpoint, mut steps, mut steps_complete, .. } = work;
         while !steps_complete {
             let after = steps.last().map_or(0, |step| step.seq);
@@ -126,6 +130,7 @@ impl Ctx {
                 parallel: AtomicUsize::new(0),
                 cancelled,
                 ended,
+                usage,
             }),
         })
     }
@@ -151,6 +156,14 @@ impl Ctx {
     pub async fn progress(&self, value: &impl Serialize) -> Result<()> {
         let json = serde_json::to_value(value)?;
         self.tell(None, Some(validate::progress(&json).map_err(refused)?)).await
+    }
+
+    /// Adds to what this attempt took (tokens of a model, say). It is told with the attempt's end,
+    /// completed or failed, and shown as the task's `usage`. Call this inside the step that took
+    /// it, so that an attempt that goes past the step does not count it again.
+    pub fn add_usage(&self, more: &Usage) {
+        let mut usage = lock(&self.inner.usage);
+        *usage = Some(usage.as_ref().map_or_else(|| more.clone(), |before| before.plus(more)));
     }
 
     async fn tell(&self, checkpoint: Option<String>, progress: Option<String>) -> Result<()> {

@@ -1,19 +1,22 @@
 //! The text of inference, piece by piece, and those who watch it.
 
-use crate::world::{PATIENCE, World, claim, conformance, eventually, finish, status};
+use crate::world::{
+    PATIENCE, World, claim, conformance, eventually, finish, register, status, submit,
+};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use std::time::Duration;
 use uuid::Uuid;
-use windlass::Engine;
 use windlass::domain::delta::Place;
 use windlass::domain::id::{LeaseId, SessionId, TaskId};
 use windlass::domain::profile::Kind;
+use windlass::domain::request::SubmitRequest;
 use windlass::domain::state::State;
 use windlass::engine::{SessionRequest, Watched, Watching};
 use windlass::store::session::Routes;
 use windlass::store::statement::Dialect;
 use windlass::store::task::{Assignment, Finishing};
+use windlass::{Engine, Options};
 
 conformance!(
     a_watcher_gets_each_delta_once_and_in_order_and_then_the_end,
@@ -31,7 +34,68 @@ conformance!(
     nothing_of_a_text_is_left_when_its_attempt_is_over,
     a_watcher_of_a_task_that_does_not_exist_is_told_so,
     a_cancelled_task_ends_its_watchers,
+    a_node_that_is_full_of_texts_refuses_the_post_beyond_and_nobody_elses,
+    a_result_is_bounded_by_its_kind,
 );
+
+async fn a_node_that_is_full_of_texts_refuses_the_post_beyond_and_nobody_elses(dialect: Dialect) {
+    let options = Options { inference_memory: 8 << 20, ..Options::default() };
+    let world = World::with(dialect, options).await;
+    let engine = &world.engine;
+    let (one, two) = (held(engine).await, held(engine).await);
+    let mebibytes = |count: usize| vec![json!("x".repeat(1 << 20)); count];
+    let posted = |held: &Assignment, from, deltas| {
+        engine.post_deltas(held.task.id, held.lease_id, from, deltas)
+    };
+    assert_eq!(posted(&one, 0, mebibytes(5)).await.unwrap(), 5);
+    assert_eq!(posted(&two, 0, mebibytes(2)).await.unwrap(), 2);
+    let told = refused(engine, &two, 2, mebibytes(3)).await;
+    assert!(told.starts_with("too_large ") && told.contains("`inference_memory`"), "{told}");
+    // What fits is taken, also of the one that was refused, and what is there stays.
+    assert_eq!(posted(&one, 5, vec![json!("y")]).await.unwrap(), 6);
+    assert_eq!(posted(&two, 2, vec![json!("z")]).await.unwrap(), 3);
+    let mut watching = engine.watch(one.task.id).await.unwrap();
+    for index in 0..6 {
+        assert!(next(&mut watching).await.starts_with(&format!("1.{index} ")));
+    }
+    completed(engine, &one).await;
+    assert_eq!(next(&mut watching).await, "finished completed");
+    drop(watching);
+    assert_eq!(posted(&two, 3, mebibytes(3)).await.unwrap(), 6, "there is room again");
+}
+
+async fn a_result_is_bounded_by_its_kind(dialect: Dialect) {
+    let options = Options { inference_max_body: 2_000, ..Options::default() };
+    let world = World::with(dialect, options).await;
+    let engine = &world.engine;
+    let (one, two) = (held(engine).await, held(engine).await);
+    submit(engine, "q", |_| {}).await;
+    let worker = register(engine, "q", 1, 60_000).await;
+    let job = engine.claim(worker, claim(1, PATIENCE)).await.unwrap().pop().unwrap();
+    let of = |bytes: usize| Finishing::Complete(Some(format!("\"{}\"", "x".repeat(bytes - 2))));
+    let items = vec![
+        finish(&one, of(2_001)),
+        finish(&job, of(2_001)),
+        finish(&two, of(2_000)),
+        finish(&one, of(2_001)),
+    ];
+    let told: Vec<String> = (engine.finish(items).await.into_iter())
+        .map(|outcome| outcome.map_or_else(|no| no.to_string(), |state| state.to_string()))
+        .collect();
+    assert_eq!([&told[1][..], &told[2][..]], ["completed", "completed"], "{told:?}");
+    for refused in [&told[0], &told[3]] {
+        assert!(refused.contains("`inference_max_body`"), "{told:?}");
+    }
+    assert_eq!(status(engine, one.task.id).await, State::Running);
+    let request = |payload: usize| SubmitRequest {
+        kind: Some(Kind::Inference),
+        pool: Some("fast".into()),
+        payload: json!("x".repeat(payload - 2)),
+        ..SubmitRequest::default()
+    };
+    let new = |payload| engine.new_task(&request(payload), TaskId(Uuid::now_v7()), "", "me");
+    assert!(new(2_000).is_ok() && new(2_001).is_err());
+}
 
 /// Submits an inference to a pool.
 pub async fn ask(engine: &Engine, pool: &str) -> TaskId {

@@ -9,7 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use windlass::Options;
+use windlass::domain::profile::Kind;
 use windlass::domain::state::State;
+use windlass::engine::SessionRequest;
+use windlass::store::session::Routes;
 use windlass::store::statement::Dialect;
 use windlass::worker::WorkerOptions;
 
@@ -18,6 +21,7 @@ conformance!(
     a_task_is_handed_over_in_the_transaction_that_submits_it,
     the_oldest_task_is_handed_over_first,
     without_eager_dispatch_a_waiting_claim_is_woken_all_the_same,
+    who_cannot_take_a_task_is_not_woken_in_the_place_of_who_can,
     many_submits_and_many_workers_do_every_task_once,
     a_task_given_to_nobody_goes_back_at_once,
     a_claim_without_work_ends_with_its_time,
@@ -85,6 +89,42 @@ async fn without_eager_dispatch_a_waiting_claim_is_woken_all_the_same(dialect: D
     eventually("it waits", || async { engine.idle_workers() == 1 }).await;
     let id = submit(&engine, "q", |_| {}).await;
     assert_eq!(got.await.unwrap().unwrap()[0].task.id, id);
+}
+
+async fn who_cannot_take_a_task_is_not_woken_in_the_place_of_who_can(dialect: Dialect) {
+    // With eager dispatch the right one is picked by the submit; without, by the wake-up.
+    for eager in [true, false] {
+        let options = Options { eager, ..without_polling() };
+        let World { engine, place: _place } = World::with(dialect, options).await;
+        let mut waiting = Vec::new();
+        // Those who wait longest do not have the model, or take another kind.
+        for (model, kind) in [
+            ("a", Kind::Inference),
+            ("b", Kind::Inference),
+            ("c", Kind::Job),
+            ("m", Kind::Inference),
+        ] {
+            let pools = vec!["fast".into()];
+            let (models, kinds) = (vec![model.into()], vec![kind]);
+            let routes = Routes { pools, models, kinds, ..Routes::default() };
+            let request =
+                SessionRequest { name: model.into(), routes, ..SessionRequest::default() };
+            let session = engine.register(request).await.unwrap().id;
+            let idle = engine.idle_workers();
+            let claiming = engine.clone();
+            let wait = claim(1, PATIENCE);
+            waiting.push(tokio::spawn(async move { claiming.claim(session, wait).await }));
+            eventually("it waits", || async { engine.idle_workers() == idle + 1 }).await;
+        }
+        let id = submit(&engine, "fast", |request| {
+            request.kind = Some(Kind::Inference);
+            (request.pool, request.model) = (Some("fast".into()), Some("m".into()));
+        })
+        .await;
+        let got = waiting.pop().unwrap().await.unwrap().unwrap();
+        assert_eq!(got[0].task.id, id);
+        waiting.iter().for_each(|task| task.abort());
+    }
 }
 
 async fn many_submits_and_many_workers_do_every_task_once(dialect: Dialect) {

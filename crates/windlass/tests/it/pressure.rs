@@ -2,7 +2,7 @@
 
 use crate::world::{World, claim, complete, conformance, eventually, register, submit};
 use std::time::Duration;
-use windlass::domain::limit::{Level, Rule, Scope};
+use windlass::domain::limit::{Level, Mode, Pause, Rule, Scope};
 use windlass::store::statement::Dialect;
 
 conformance!(
@@ -10,6 +10,7 @@ conformance!(
     what_waits_is_told_without_being_asked_for,
     the_pace_of_other_nodes_counts,
     the_level_follows_the_limits,
+    a_pause_of_everything_is_told,
 );
 
 async fn an_empty_system_is_calm(dialect: Dialect) {
@@ -75,6 +76,21 @@ async fn the_level_follows_the_limits(dialect: Dialect) {
     }
     let told = engine.measure_pressure().await.unwrap();
     assert_eq!((told.level, told.max_pending), (Level::Elevated, Some(10)));
+}
+
+async fn a_pause_of_everything_is_told(dialect: Dialect) {
+    let World { engine, place: _place } = World::new(dialect).await;
+    let (scope, mode, reason) = (Scope::Global, Mode::Pause, Some("a move".to_owned()));
+    engine.pause(Pause { scope, name: None, mode, reason }, "ann").await.unwrap();
+    submit(&engine, "q", |_| {}).await;
+    let told = engine.measure_pressure().await.unwrap();
+    assert_eq!((told.queue_depth, told.estimated_wait_ms), (1, None));
+    assert_eq!(told.recommendations.len(), 1, "no worker would help: {told:?}");
+    let words = &told.recommendations[0];
+    assert!(words.contains("paused by `ann`") && words.contains("(a move)"), "{words}");
+    engine.resume(Scope::Global, None, "ann").await.unwrap();
+    let told = engine.measure_pressure().await.unwrap();
+    assert_eq!(told.recommendations, ["start a worker: tasks wait and none runs"]);
 }
 
 async fn start_another(place: &crate::world::Place) -> windlass::Engine {

@@ -11,6 +11,7 @@ use windlass::domain::id::TaskId;
 use windlass::domain::retry::Backoff;
 use windlass::domain::state::State;
 use windlass::domain::step::StepState;
+use windlass::domain::usage::Usage;
 use windlass::sdk::{Ctx, Failure, Handlers, Result, Retry, Steps};
 use windlass::store::statement::Dialect;
 use windlass::store::task::{Resolution, Task};
@@ -30,6 +31,7 @@ conformance!(
     a_lenient_worker_does_not_mind,
     parallel_steps_may_come_in_any_order,
     a_checkpoint_and_progress_are_kept,
+    what_a_handler_took_is_told_with_its_end,
     ordered_steps_go_on_where_they_stopped,
     a_cancelled_handler_is_told,
     more_steps_than_an_assignment_carries_are_known,
@@ -370,6 +372,26 @@ async fn a_checkpoint_and_progress_are_kept(dialect: Dialect) {
     let id = named(&world.engine, "t", json!(null)).await;
     let task = ended(&world.engine, id).await;
     assert_eq!((task.result, task.progress), (Some(json!(7)), Some(json!({"done": "half"}))));
+}
+
+async fn what_a_handler_took_is_told_with_its_end(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let handler = |ctx: Ctx, (): ()| async move {
+        let called = || async {
+            ctx.add_usage(&Usage { total_tokens: 10, ..Usage::default() });
+            Ok(1)
+        };
+        ctx.step("call", called).await?;
+        ctx.add_usage(&Usage { total_tokens: 1, ..Usage::default() });
+        if ctx.task().retry_count == 0 {
+            return Err(Failure::new("TIMEOUT", "again"));
+        }
+        Ok(())
+    };
+    let _worker = run(&world.engine, Handlers::new().on("t", handler)).await;
+    let id = named(&world.engine, "t", json!(null)).await;
+    // The step ran in the first attempt only; each attempt took one more.
+    assert_eq!(ended(&world.engine, id).await.usage.unwrap().total_tokens, 12);
 }
 
 async fn ordered_steps_go_on_where_they_stopped(dialect: Dialect) {

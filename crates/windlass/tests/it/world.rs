@@ -161,6 +161,7 @@ pub fn finish(assignment: &Assignment, how: Finishing) -> Finish {
         task: assignment.task.id,
         lease: assignment.lease_id,
         how,
+        usage: None,
         actor: "tester".into(),
         reason: None,
         change: ChangeId(Uuid::now_v7()),

@@ -1,11 +1,13 @@
 //! What clients are given: bodies, chunks and responses, each under the id of its task.
 //!
-//! Invariant: pure. Nothing of an upstream's answer is left out or changed but its id.
+//! Invariant: pure. Nothing of an upstream's answer is left out or changed but its id; its usage is
+//! added when only the provider told it.
 
 use super::error;
 use serde_json::{Value, json};
 use windlass::domain::id::TaskId;
 use windlass::domain::state::State;
+use windlass::domain::usage::Usage;
 use windlass::store::task::Task;
 
 /// The id of a chat completion.
@@ -29,6 +31,32 @@ pub fn under(mut body: Value, id: String) -> Value {
         body["id"] = json!(id);
     }
     body
+}
+
+/// The result of a task, with its usage.
+pub fn result(task: &Task) -> Option<Value> {
+    let mut body = task.result.clone()?;
+    if let (true, true, Some(usage)) = (body.is_object(), body["usage"].is_null(), &task.usage) {
+        let of = |name: &str| usage.others.get(name).copied().unwrap_or_default();
+        let Usage { prompt_tokens, completion_tokens, total_tokens, .. } = usage;
+        body["usage"] = match task.payload["endpoint"].as_str() {
+            Some("responses") => json!({
+                "input_tokens": prompt_tokens,
+                "input_tokens_details": { "cached_tokens": of("cached_tokens") },
+                "output_tokens": completion_tokens,
+                "output_tokens_details": { "reasoning_tokens": of("reasoning_tokens") },
+                "total_tokens": total_tokens,
+            }),
+            Some("embeddings") => {
+                json!({ "prompt_tokens": prompt_tokens, "total_tokens": total_tokens })
+            }
+            _ => json!({
+                "prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens,
+                "total_tokens": total_tokens,
+            }),
+        };
+    }
+    Some(body)
 }
 
 /// Whether a chunk only counts tokens.
@@ -76,10 +104,10 @@ pub fn chunks(body: &Value, id: &str, with_usage: bool) -> Vec<Value> {
 
 /// A task as a response.
 pub fn response(task: &Task) -> Value {
-    let request = &task.payload["body"];
+    let request = &request(task);
     let is_background = json!(request["background"] == true);
-    if let (State::Completed, Some(result)) = (task.status, &task.result) {
-        let mut response = under(result.clone(), response_id(task.id));
+    if let (State::Completed, Some(result)) = (task.status, result(task)) {
+        let mut response = under(result, response_id(task.id));
         response["background"] = is_background;
         return response;
     }
@@ -114,6 +142,29 @@ pub fn response(task: &Task) -> Value {
         "top_p": request["top_p"],
         "usage": null,
     })
+}
+
+/// A response that has only just begun, whatever became of it since.
+pub fn begun(task: &Task) -> Value {
+    let mut begun = response(task);
+    begun["status"] = json!("in_progress");
+    begun["output"] = json!([]);
+    begun["usage"] = Value::Null;
+    begun["error"] = Value::Null;
+    begun
+}
+
+/// Whether a response was asked for without anybody who waits.
+pub fn is_background(task: &Task) -> bool {
+    request(task)["background"] == true
+}
+
+/// The request, which is kept as text; one that was submitted as a task may be an object.
+fn request(task: &Task) -> Value {
+    match &task.payload["body"] {
+        Value::String(text) => serde_json::from_str(text).unwrap_or_default(),
+        body => body.clone(),
+    }
 }
 
 /// A task's state in the words of a response.

@@ -3,7 +3,8 @@
 use crate::http::problem::{Problem, Result};
 use crate::http::submit::{new_task, no_outcome, refused, take_key};
 use crate::http::{Api, Caller};
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use crate::ordered::Ordered;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -36,11 +37,13 @@ impl Ticket {
         caller: &Caller,
         headers: &HeaderMap,
         endpoint: &str,
-        body: &Map<String, Value>,
+        body: Map<String, Value>,
+        order: &Ordered,
     ) -> Result<Ticket> {
-        let target = api.target(text(body, "model")?).await?;
+        let target = api.target(text(&body, "model")?).await?;
+        // As text: both databases would sort its fields, and models read them in their order.
+        let body = serde_json::to_string(&order.arrange(&Value::Object(body))).unwrap_or_default();
         let mut request = SubmitRequest {
-            queue: target.queue,
             pool: Some(target.pool),
             model: target.model,
             owner: owner(caller),
@@ -49,7 +52,7 @@ impl Ticket {
         };
         take_key(&mut request, headers)?;
         let is_kept = request.idempotency_key.is_some();
-        let task = new_task(api, &request, caller)?;
+        let task = new_task(api, &request, caller).map_err(too_large)?;
         let (engine, actor) = (api.engine.clone(), caller.actor.clone());
         // Before the submit: its caller may go away while it is under way.
         let mut ticket = Ticket { engine, id: task.id, actor, is_kept };
@@ -92,7 +95,8 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if self.is_kept {
+        // A node that stops answers its callers by itself; their tasks are others' to finish.
+        if self.is_kept || self.engine.phase() != Phase::Running {
             return;
         }
         let (engine, id, actor) = (self.engine.clone(), self.id, self.actor.clone());
@@ -111,6 +115,20 @@ impl Drop for Ticket {
                 }
             }
         });
+    }
+}
+
+/// A request that is larger than the server takes in is told as clients know it, and whom to ask.
+fn too_large(refusal: Refusal) -> Problem {
+    match &refusal {
+        Refusal::Invalid(errors)
+            if errors.iter().any(|e| (e.pointer.as_str(), e.code) == ("/payload", "too_long")) =>
+        {
+            let detail = "the request is larger than this server takes in; send less, or let its \
+                operator raise `inference_max_body` (`windlass serve --inference-max-body`)";
+            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", detail)
+        }
+        _ => refusal.into(),
     }
 }
 

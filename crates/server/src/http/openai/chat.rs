@@ -1,6 +1,6 @@
 //! Chat completions.
 
-use super::answer::{chat_id, under};
+use super::answer::{chat_id, result, under};
 use super::ask::{Ticket, named, switch};
 use super::error::of_task;
 use super::stream::{self, Dialect};
@@ -25,7 +25,7 @@ pub async fn create(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
-    Free(body): Free,
+    Free(body, order): Free,
 ) -> Result<Response> {
     let is_streamed = switch(&body, "stream")?;
     match body.get("messages") {
@@ -38,11 +38,12 @@ pub async fn create(
             return Err(Problem::field("/messages", "wrong_type", detail));
         }
     }
-    let mut ticket = Ticket::new(&api, &caller, &headers, "chat.completions", &body).await?;
+    let with_usage = body.get("stream_options").map_or(&Value::Null, |o| &o["include_usage"]);
+    let with_usage = *with_usage == true;
+    let mut ticket = Ticket::new(&api, &caller, &headers, "chat.completions", body, &order).await?;
     let id = ticket.id;
     if is_streamed {
-        let with_usage = body.get("stream_options").map_or(&Value::Null, |o| &o["include_usage"]);
-        let dialect = Dialect::chat(id, *with_usage == true);
+        let dialect = Dialect::chat(id, with_usage);
         return stream::open(&api, ticket, dialect).await;
     }
     let task = ticket.ended().await?;
@@ -54,8 +55,8 @@ pub(super) fn whole(
     task: windlass::store::task::Task,
     shown: impl FnOnce(Value) -> Value,
 ) -> Response {
-    match (task.status, task.result) {
+    match (task.status, result(&task)) {
         (TaskState::Completed, Some(result)) => Json(shown(result)).into_response(),
-        (_, result) => of_task(&windlass::store::task::Task { result, ..task }).into_response(),
+        _ => of_task(&task).into_response(),
     }
 }

@@ -77,7 +77,10 @@ pub fn describe(path: &str, operation: &mut Json) {
     }
     if ["/v1/chat/completions", "/v1/responses", "/v1/responses/{id}"].contains(&path) {
         let answer = &mut operation["responses"]["200"]["content"];
-        answer["text/event-stream"] = json!({ "schema": { "type": "string" } });
+        // No type: some readers of the document take it for that of the stream, others for that of
+        // each event.
+        let events = "Server-sent events, each with JSON, or `[DONE]`, as its data.";
+        answer["text/event-stream"] = json!({ "schema": { "description": events } });
     }
     operation["security"] = json!([{ "key": [] }, {}]);
 }

@@ -21,7 +21,7 @@ pub async fn create(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
-    Free(body): Free,
+    Free(body, order): Free,
 ) -> Result<Response> {
     match body.get("input") {
         Some(Value::String(_) | Value::Array(_)) => {}
@@ -30,7 +30,7 @@ pub async fn create(
         }
         Some(_) => return Err(Problem::field("/input", "wrong_type", "must be text or a list")),
     }
-    let mut ticket = Ticket::new(&api, &caller, &headers, "embeddings", &body).await?;
+    let mut ticket = Ticket::new(&api, &caller, &headers, "embeddings", body, &order).await?;
     let task = ticket.ended().await?;
     Ok(named(whole(task, |result| result), ticket.id))
 }

@@ -113,6 +113,8 @@ pub fn of_task(task: &Task) -> Told {
 fn of_upstream(upstream: &Value, message: &str) -> Option<Told> {
     let status = upstream["status"].as_u64().and_then(|status| u16::try_from(status).ok())?;
     if [401, 403].contains(&status) {
+        // What it said may name that key; the task's error has it for whoever may read tasks.
+        let message = "the upstream refused the provider's own key; its operator must look at it";
         return Some(Told::new(502, "upstream_denied", message, None));
     }
     let status = if (400..600).contains(&status) { status } else { 502 };
@@ -174,5 +176,8 @@ mod tests {
             }
         }
         assert_eq!(of_upstream(&Value::Null, "m"), None);
+        let denied = json!({ "status": 403, "body": { "error": { "message": "bad sk-1" } } });
+        let told = of_upstream(&denied, "the upstream answered 403: bad sk-1").unwrap();
+        assert!(!told.body().to_string().contains("sk-1"), "{told:?}");
     }
 }

@@ -12,6 +12,7 @@ mod document;
 mod embedding;
 mod error;
 mod model;
+mod number;
 mod response;
 mod stream;
 
@@ -54,7 +55,7 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(chat::create))
         .routes(routes!(embedding::create))
         .routes(routes!(response::create))
-        .routes(routes!(response::show))
+        .routes(routes!(response::show, response::delete))
         .routes(routes!(response::cancel))
 }
 

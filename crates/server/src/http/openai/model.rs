@@ -9,18 +9,17 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use utoipa::ToSchema;
 use windlass::Engine;
-use windlass::store::session::Session;
+use windlass::store::session::Providing;
 
 /// How long what is known is used; a name that is not known is looked for at once.
 const FRESH: Duration = Duration::from_secs(2);
-/// How many sessions are looked at: a page, and pages.
-const PAGE: usize = 1_000;
-const PAGES: usize = 20;
+/// How many kinds of sessions are looked at; those that provide for the same are one.
+const MOST: usize = 10_000;
 /// How many names an error lists.
 const LISTED: usize = 20;
 
@@ -31,8 +30,6 @@ pub struct Target {
     pub pool: String,
     /// Only providers of this model.
     pub model: Option<String>,
-    /// Where it waits, if not in the pool's own queue.
-    pub queue: Option<String>,
 }
 
 /// What a pool has.
@@ -40,10 +37,8 @@ pub struct Target {
 struct Pool {
     /// When it was first seen, in seconds.
     created: i64,
-    /// The models that its providers named, and whether those take them by a queue of their own.
-    models: BTreeMap<String, bool>,
-    /// Some provider names no model, so it may have any.
-    has_any: bool,
+    /// The models that its providers named. One that names none has promised none.
+    models: BTreeSet<String>,
 }
 
 /// Every pool, and where each model is.
@@ -55,28 +50,17 @@ pub struct Known {
 }
 
 impl Known {
-    /// From sessions, newest first.
-    fn of(sessions: &[Session]) -> Known {
+    /// From what sessions provide for: those that are there first, then the newest.
+    fn of(provided: &[Providing]) -> Known {
         let mut known = Known::default();
-        let (open, closed) = sessions.iter().partition::<Vec<_>, _>(|s| s.closed_at.is_none());
-        for session in open.into_iter().chain(closed) {
-            let created = session.created_at.as_ms() / 1_000;
-            let routes = &session.routes;
-            let pins: Vec<String> = routes
-                .models
-                .iter()
-                .flat_map(|model| routes.pools.iter().map(move |pool| format!("{pool}/{model}")))
-                .collect();
-            // Where a provider takes what is pinned to its model is a part of its pool.
-            for name in routes.pools.iter().filter(|name| !pins.contains(name)) {
+        for Providing { routes, first_at, .. } in provided {
+            let created = first_at.as_ms() / 1_000;
+            for name in &routes.pools {
                 let fresh = Pool { created, ..Pool::default() };
                 let pool = known.pools.entry(name.clone()).or_insert(fresh);
                 pool.created = pool.created.min(created);
-                pool.has_any |= routes.models.is_empty();
                 for model in &routes.models {
-                    let queue = format!("{name}/{model}");
-                    let has_queue = routes.pools.contains(&queue) || routes.queues.contains(&queue);
-                    *pool.models.entry(model.clone()).or_default() |= has_queue;
+                    pool.models.insert(model.clone());
                     let place = (name.clone(), created);
                     let (_, first) = known.models.entry(model.clone()).or_insert(place);
                     *first = created.min(*first);
@@ -88,25 +72,19 @@ impl Known {
 
     fn find(&self, name: &str) -> Option<Target> {
         if self.pools.contains_key(name) {
-            return Some(Target { pool: name.to_owned(), model: None, queue: None });
+            return Some(Target { pool: name.to_owned(), model: None });
         }
         if let Some((pool, _)) = self.models.get(name) {
-            return Some(self.pinned(pool, name));
+            return Some(pinned(pool, name));
         }
         // A pool's name may have slashes, too.
         let parts = name.match_indices('/').map(|(at, _)| (&name[..at], &name[at + 1..]));
         let has = |(pool, model): &(&str, &str)| {
             let pool = self.pools.get(*pool);
-            pool.is_some_and(|pool| pool.has_any || pool.models.contains_key(*model))
+            pool.is_some_and(|pool| pool.models.contains(*model))
         };
         let (pool, model) = parts.into_iter().filter(|(_, model)| !model.is_empty()).find(has)?;
-        Some(self.pinned(pool, model))
-    }
-
-    fn pinned(&self, pool: &str, model: &str) -> Target {
-        let has_queue = self.pools.get(pool).and_then(|pool| pool.models.get(model));
-        let queue = has_queue.is_some_and(|has| *has).then(|| format!("{pool}/{model}"));
-        Target { pool: pool.to_owned(), model: Some(model.to_owned()), queue }
+        Some(pinned(pool, model))
     }
 
     /// What clients may ask for, each with the time since when it is known.
@@ -130,6 +108,10 @@ impl Known {
     }
 }
 
+fn pinned(pool: &str, model: &str) -> Target {
+    Target { pool: pool.to_owned(), model: Some(model.to_owned()) }
+}
+
 /// What this node knows of pools and models, for a moment.
 #[derive(Default)]
 pub struct Catalog {
@@ -144,17 +126,7 @@ impl Catalog {
     }
 
     async fn read(&self, engine: &Engine) -> Result<Arc<Known>> {
-        let mut sessions = Vec::new();
-        let mut after = None;
-        for _ in 0..PAGES {
-            let (page, next) = engine.sessions().list(true, after, PAGE).await?;
-            sessions.extend(page.into_iter().filter(|session| !session.routes.pools.is_empty()));
-            after = next;
-            if after.is_none() {
-                break;
-            }
-        }
-        let read = Arc::new(Known::of(&sessions));
+        let read = Arc::new(Known::of(&engine.sessions().providing(MOST).await?));
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         *known = Some((Instant::now(), Arc::clone(&read)));
         Ok(read)
@@ -231,55 +203,36 @@ pub async fn show_slashed(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use uuid::Uuid;
-    use windlass::domain::id::SessionId;
     use windlass::domain::time::Timestamp;
     use windlass::store::session::Routes;
 
-    fn session(pool: &str, models: &[&str], is_open: bool) -> Session {
-        let now: Timestamp = "2026-01-31T12:00:00.000Z".parse().unwrap();
+    fn provided(pool: &str, models: &[&str], is_open: bool) -> Providing {
+        let first_at: Timestamp = "2026-01-31T12:00:00.000Z".parse().unwrap();
         let models: Vec<String> = models.iter().map(|model| (*model).to_owned()).collect();
-        let mut pools = vec![pool.to_owned()];
-        pools.extend(models.iter().map(|model| format!("{pool}/{model}")));
-        Session {
-            id: SessionId(Uuid::now_v7()),
-            name: "p".into(),
-            worker_type: None,
-            routes: Routes { pools, models, ..Routes::default() },
-            slots: 1,
-            lease_ms: None,
-            node: None,
-            stream_epoch: 0,
-            expires_at: now,
-            created_at: now,
-            updated_at: now,
-            closed_at: (!is_open).then_some(now),
-            close_reason: None,
-        }
+        let pools = vec![pool.to_owned()];
+        Providing { routes: Routes { pools, models, ..Routes::default() }, is_open, first_at }
     }
 
     #[test]
     fn a_name_is_a_pool_or_a_model_or_both_with_a_slash() {
         let known = Known::of(&[
-            session("old", &["org/big"], false),
-            session("fast", &["small"], true),
-            session("deep", &["org/big", "small"], true),
-            session("any", &[], false),
+            provided("fast", &["small"], true),
+            provided("deep", &["org/big", "small"], true),
+            provided("old", &["org/big"], false),
+            provided("any", &[], false),
         ]);
-        let pinned = |pool: &str, model: &str, has_queue: bool| {
-            let queue = has_queue.then(|| format!("{pool}/{model}"));
-            Some(Target { pool: pool.into(), model: Some(model.into()), queue })
-        };
-        let pool = |pool: &str| Some(Target { pool: pool.into(), model: None, queue: None });
+        let pinned = |pool: &str, model: &str| Some(pinned(pool, model));
+        let pool = |pool: &str| Some(Target { pool: pool.into(), model: None });
         for (name, expected) in [
             ("fast", pool("fast")),
             ("old", pool("old")),
-            ("small", pinned("fast", "small", true)),
+            ("small", pinned("fast", "small")),
             // A pool whose provider is there comes before one whose provider is gone.
-            ("org/big", pinned("deep", "org/big", true)),
-            ("old/org/big", pinned("old", "org/big", true)),
-            ("deep/small", pinned("deep", "small", true)),
-            ("any/thing", pinned("any", "thing", false)),
+            ("org/big", pinned("deep", "org/big")),
+            ("old/org/big", pinned("old", "org/big")),
+            ("deep/small", pinned("deep", "small")),
+            // Its provider names no model.
+            ("any/thing", None),
             ("fast/org/big", None),
             ("fast/", None),
             ("nothing", None),

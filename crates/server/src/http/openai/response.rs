@@ -1,10 +1,12 @@
 //! Responses: like a chat completion, and also without anybody who waits.
 //!
-//! Invariant: a response is its task. Who asks for another's is told that there is none.
+//! Invariant: a response is its task. Who asks for another's, or for one that was deleted, is told
+//! that there is none.
 
-use super::answer::{response, task_of_response};
+use super::answer::{self, response, task_of_response};
 use super::ask::{Ticket, named, owner, switch};
 use super::error::of_task;
+use super::number::Numbers;
 use super::stream::{self, Dialect};
 use crate::http::problem::{Problem, Result};
 use crate::http::request::{Free, Params};
@@ -14,9 +16,9 @@ use axum::Json;
 use axum::extract::{Extension, Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 use windlass::domain::state::State as TaskState;
 use windlass::store::task::Task;
 
@@ -31,7 +33,7 @@ pub async fn create(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
-    Free(mut body): Free,
+    Free(mut body, order): Free,
 ) -> Result<Response> {
     let (is_streamed, is_background) = (switch(&body, "stream")?, switch(&body, "background")?);
     match body.get("input") {
@@ -45,13 +47,14 @@ pub async fn create(
         let known = upstreams_name(&api, &caller, previous).await?;
         body.extend(known.map(|id| ("previous_response_id".to_owned(), id)));
     }
-    let mut ticket = Ticket::new(&api, &caller, &headers, "responses", &body).await?;
+    let mut ticket = Ticket::new(&api, &caller, &headers, "responses", body, &order).await?;
     let id = ticket.id;
     if is_background {
         ticket.keep();
     }
     if is_streamed {
-        return stream::open(&api, ticket, Dialect::response(None)).await;
+        let numbers = Numbers::new(is_background);
+        return stream::open(&api, ticket, Dialect::response(numbers, None)).await;
     }
     if is_background {
         let task = api.task(id).await?;
@@ -89,8 +92,14 @@ pub async fn show(
 ) -> Result<Response> {
     let task = own(&api, &caller, &id).await?;
     if params.stream == Some(true) {
+        let numbers = Numbers::new(answer::is_background(&task));
+        let after = params.starting_after;
+        if after.is_some_and(|after| !numbers.is_known(after, task.attempt)) {
+            let detail = "this response has no event of this number; leave it out to begin anew";
+            return Err(Problem::field("/starting_after", "out_of_range", detail));
+        }
         let ticket = Ticket::looking_at(&api, &caller, task.id);
-        return stream::open(&api, ticket, Dialect::response(params.starting_after)).await;
+        return stream::open(&api, ticket, Dialect::response(numbers, after)).await;
     }
     Ok(named(Json(response(&task)).into_response(), task.id))
 }
@@ -115,6 +124,37 @@ pub async fn cancel(
         }
     }
     Ok(named(Json(response(&task)).into_response(), task.id))
+}
+
+/// A response that is gone, as OpenAI says it.
+#[derive(Serialize, ToSchema)]
+pub struct DeletedResponse {
+    id: String,
+    /// `response`.
+    object: &'static str,
+    /// `true`.
+    deleted: bool,
+}
+
+/// Delete a response that has ended: nobody is shown it any more. Its task goes with its retention.
+#[utoipa::path(delete, path = "/v1/responses/{id}", tag = "openai",
+    operation_id = "delete_response", params(("id" = String, Path)),
+    responses((status = 200, description = "It is deleted", body = DeletedResponse,
+        headers(("Windlass-Task" = String, description = "The task")))))]
+pub async fn delete(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Result<Response> {
+    let task = own(&api, &caller, &id).await?;
+    if !task.status.is_terminal() {
+        // Not 409: stock clients repeat that by themselves.
+        let detail = "the response has not ended; cancel it first, or wait for its end";
+        return Err(Problem::new(StatusCode::BAD_REQUEST, "response_not_ended", detail));
+    }
+    api.engine.responses().delete(task.id, &caller.actor).await?;
+    let gone = DeletedResponse { id, object: "response", deleted: true };
+    Ok(named(Json(gone).into_response(), task.id))
 }
 
 /// What the upstream calls a response of ours; none if it is none of ours.
@@ -142,5 +182,8 @@ async fn own(api: &Api, caller: &Caller, id: &str) -> Result<Task> {
     let task = task_of_response(id).ok_or_else(unknown)?;
     let task = api.engine.tasks().show(task).await?.ok_or_else(unknown)?;
     let is_own = task.owner == owner(caller) && task.payload["endpoint"] == "responses";
-    is_own.then_some(task).ok_or_else(unknown)
+    // Only what has ended can have been deleted.
+    let is_gone =
+        is_own && task.status.is_terminal() && api.engine.responses().is_deleted(task.id).await?;
+    (is_own && !is_gone).then_some(task).ok_or_else(unknown)
 }

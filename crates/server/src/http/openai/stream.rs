@@ -6,6 +6,7 @@
 use super::answer::{self, chat_id, is_usage_only, response_id, under};
 use super::ask::{Ticket, named};
 use super::error::{Told, of_task};
+use super::number::{GREETING, Numbers};
 use crate::http::Api;
 use crate::http::event::keep_alive;
 use crate::http::problem::Result;
@@ -17,6 +18,7 @@ use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Duration;
+use windlass::domain::delta::Place;
 use windlass::domain::id::TaskId;
 use windlass::domain::state::State;
 use windlass::engine::{Watched, Watching};
@@ -40,6 +42,7 @@ pub enum Dialect {
     },
     /// Events of a response.
     Response {
+        numbers: Numbers,
         /// The number of the next event.
         next: u64,
         /// Events up to this one were read before.
@@ -56,12 +59,35 @@ impl Dialect {
     }
 
     /// That of responses; `after` is the last event that was read before.
-    pub fn response(after: Option<u64>) -> Dialect {
-        Dialect::Response { next: after.map_or(0, |after| after + 1), after, has_ended: false }
+    pub fn response(numbers: Numbers, after: Option<u64>) -> Dialect {
+        let next = after.map_or(0, |after| after.saturating_add(1));
+        Dialect::Response { numbers, next, after, has_ended: false }
+    }
+
+    /// Up to where the client has read the text before.
+    fn place(&self) -> Option<Place> {
+        match self {
+            Dialect::Chat { .. } => None,
+            Dialect::Response { numbers, after, .. } => numbers.place((*after)?),
+        }
+    }
+
+    fn is_greeted(&self) -> bool {
+        matches!(self, Dialect::Response { numbers, .. } if numbers.is_greeted())
+    }
+
+    /// What is told before anybody has taken the task.
+    fn greeting(&mut self, task: &Task) -> Vec<Event> {
+        let Dialect::Response { next, .. } = self else { return Vec::new() };
+        let mut response = answer::begun(task);
+        response["status"] = json!("queued");
+        let read = usize::try_from(*next).unwrap_or(usize::MAX);
+        let unread = GREETING.iter().skip(read);
+        unread.map(|kind| numbered(next, kind, json!({ "response": response }))).collect()
     }
 
     /// A piece of the answer; none if it is not for this client.
-    fn delta(&mut self, task: TaskId, value: &Value) -> Option<Event> {
+    fn delta(&mut self, task: TaskId, attempt: i32, index: u64, value: &Value) -> Option<Event> {
         match self {
             Dialect::Chat { id, with_usage, has_ended } => {
                 let choices = value["choices"].as_array();
@@ -70,15 +96,20 @@ impl Dialect {
                 let is_wanted = *with_usage || !is_usage_only(value);
                 is_wanted.then(|| data(&under(value.clone(), id.clone())))
             }
-            Dialect::Response { next, after, has_ended } => {
+            Dialect::Response { numbers, next, has_ended, .. } => {
                 let kind = value["type"].as_str().unwrap_or_default();
                 *has_ended |= ["response.completed", "response.incomplete"].contains(&kind);
-                let number = value["sequence_number"].as_u64();
-                if number.is_some() && number <= *after {
+                if numbers.is_greeted() && GREETING.contains(&kind) {
                     return None;
                 }
-                *next = number.map_or(*next, |number| number + 1);
+                // The upstream's own numbers begin anew with every attempt.
+                let number = numbers.of(attempt, index);
+                *next = number + 1;
                 let mut value = value.clone();
+                // A provider may post what is no event at all; it is passed on as it is.
+                if let Some(fields) = value.as_object_mut() {
+                    fields.insert("sequence_number".into(), json!(number));
+                }
                 if value["response"].is_object() {
                     value["response"]["id"] = json!(response_id(task));
                 }
@@ -89,7 +120,7 @@ impl Dialect {
 
     /// The end of a task that was completed; `is_begun` when deltas were sent.
     fn completed(&mut self, task: &Task, is_begun: bool) -> Vec<Event> {
-        let result = task.result.as_ref().unwrap_or(&Value::Null);
+        let result = &answer::result(task).unwrap_or_default();
         match self {
             Dialect::Chat { id, with_usage, has_ended } => {
                 let is_cut = !*has_ended && !result["choices"][0]["finish_reason"].is_null();
@@ -104,18 +135,16 @@ impl Dialect {
                 events
             }
             Dialect::Response { has_ended: true, .. } => Vec::new(),
-            Dialect::Response { next, .. } => {
+            Dialect::Response { numbers, next, after, .. } => {
                 let whole = answer::response(task);
+                *next = (*next).max(numbers.of(task.attempt, 0));
                 let mut events = Vec::new();
                 let mut tell = |kind: &str, response: &Value| {
                     events.push(numbered(next, kind, json!({ "response": response })));
                 };
-                if !is_begun {
-                    let mut begun = whole.clone();
-                    begun["status"] = json!("in_progress");
-                    begun["output"] = json!([]);
-                    begun["usage"] = Value::Null;
-                    tell("response.created", &begun);
+                // Whoever read some of it before knows that it began.
+                if !is_begun && after.is_none() && !numbers.is_greeted() {
+                    tell("response.created", &answer::begun(task));
                 }
                 let status = whole["status"].as_str().unwrap_or("completed");
                 tell(&format!("response.{status}"), &whole);
@@ -128,8 +157,11 @@ impl Dialect {
     fn failed(&mut self, told: &Told, task: Option<&Task>) -> Vec<Event> {
         match (self, task) {
             (Dialect::Chat { .. }, _) => vec![data(&told.body())],
-            (Dialect::Response { next, .. }, Some(task)) if task.status != State::Cancelled => {
+            (Dialect::Response { numbers, next, .. }, Some(task))
+                if task.status != State::Cancelled =>
+            {
                 let response = answer::response(task);
+                *next = (*next).max(numbers.of(task.attempt, 0));
                 vec![numbered(next, "response.failed", json!({ "response": response }))]
             }
             (Dialect::Response { next, .. }, _) => {
@@ -151,7 +183,7 @@ fn data(value: &Value) -> Event {
 fn numbered(next: &mut u64, kind: &str, mut fields: Value) -> Event {
     fields["type"] = json!(kind);
     fields["sequence_number"] = json!(*next);
-    *next += 1;
+    *next = next.saturating_add(1);
     data(&fields).event(kind)
 }
 
@@ -171,12 +203,17 @@ struct Following {
 }
 
 /// Streams the answer of a task.
-pub async fn open(api: &Api, ticket: Ticket, dialect: Dialect) -> Result<Response> {
-    let watching = api.engine.watch(ticket.id).await?;
+pub async fn open(api: &Api, ticket: Ticket, mut dialect: Dialect) -> Result<Response> {
     let id = ticket.id;
-    let queued = VecDeque::from([Event::default().comment("queued")]);
-    let following =
-        Following { ticket, watching, dialect, ready: queued, is_begun: false, is_over: false };
+    let place = dialect.place();
+    let watching = api.engine.watch_from(id, place).await?;
+    let mut ready = VecDeque::from([Event::default().comment("queued")]);
+    if dialect.is_greeted() {
+        ready.extend(dialect.greeting(&api.task(id).await?));
+    }
+    // Who was given a part before must be told if that attempt is lost.
+    let is_begun = place.is_some();
+    let following = Following { ticket, watching, dialect, ready, is_begun, is_over: false };
     let events = futures_util::stream::unfold(following, |mut following| async move {
         let event = following.next().await?;
         Some((Ok::<Event, Infallible>(event), following))
@@ -207,9 +244,10 @@ impl Following {
 
     fn see(&mut self, seen: Option<Watched>) {
         match seen {
-            Some(Watched::Delta { value, .. }) => {
-                self.is_begun = true;
-                self.ready.extend(self.dialect.delta(self.ticket.id, &value));
+            Some(Watched::Delta { attempt, index, value }) => {
+                let event = self.dialect.delta(self.ticket.id, attempt, index, &value);
+                self.is_begun |= event.is_some();
+                self.ready.extend(event);
             }
             Some(Watched::Reset { .. }) if !self.is_begun => {}
             Some(Watched::Reset { .. }) => {

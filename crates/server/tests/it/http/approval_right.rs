@@ -82,6 +82,8 @@ const OPERATORS_ONLY: &[&str] = &[
     "get /v1/limits/{scope}",
     "get /v1/limits/{scope}/{name}",
     "get /v1/pauses",
+    "patch /v1/limits/{scope}",
+    "patch /v1/limits/{scope}/{name}",
     "post /v1/alerts/{id}/acknowledge",
     "post /v1/approvals/{id}/approve",
     "post /v1/approvals/{id}/deny",

@@ -103,6 +103,10 @@ async fn bad_deltas_are_refused_with_what_to_do(server: Server) {
     assert_eq!(server.post(&path, one).await.expect(202)["next"], 2);
     let none = json!({ "lease_id": lease, "offset": -1, "deltas": [] });
     server.post(&path, none).await.refused(422, "validation_failed");
+    for nothing in [json!({ "lease_id": lease }), json!({ "lease_id": lease, "deltas": [] })] {
+        let told = server.post(&path, nothing).await.refused(422, "validation_failed");
+        assert_eq!(told["errors"][0]["pointer"], "/deltas", "{told}");
+    }
     let unknown = format!("/v1/tasks/{}/stream", uuid::Uuid::new_v4());
     server.get(&unknown).await.refused(404, "not_found");
 }

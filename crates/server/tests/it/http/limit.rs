@@ -10,12 +10,14 @@ super::facts!(
     a_worker_types_limit_is_changed_while_it_works,
     a_full_queue_is_told_with_its_limit_and_when_to_come_back,
     a_dry_run_says_whether_a_task_would_be_taken,
+    a_dry_run_by_command_is_told_like_the_submit,
     an_atomic_batch_beyond_a_limit_writes_nothing_and_names_the_task,
     a_batch_that_is_not_atomic_is_taken_as_far_as_there_is_room,
     what_is_paused_waits_and_goes_on_when_it_is_resumed,
     what_drains_refuses_what_is_new_and_knows_what_it_has,
     every_bad_call_about_limits_and_pauses_is_refused_with_its_place,
     limits_and_pauses_are_set_by_commands,
+    two_commands_at_once_undo_nothing,
 );
 
 async fn put(server: &Server, path: &str, body: Json) -> Json {
@@ -145,6 +147,31 @@ async fn a_dry_run_says_whether_a_task_would_be_taken(server: Server) {
     assert_eq!(server.written().await.0, 1);
 }
 
+async fn a_dry_run_by_command_is_told_like_the_submit(server: Server) {
+    let submit = |more: &[&str]| {
+        let output = windlass(&server, &[&["task", "submit", "--queue", "q"][..], more].concat());
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    put(&server, "queue/q", json!({ "max_pending": 1 })).await;
+    let (code, told, _) = submit(&["--dry-run"]);
+    assert_eq!((code, told.trim_end()), (Some(0), "it would be admitted"));
+    let (_, id, _) = submit(&["--idempotency-key", "k"]);
+    let (code, told, _) = submit(&["--idempotency-key", "k", "--dry-run"]);
+    assert_eq!((code, told), (Some(0), format!("it exists already: {id}")));
+    let refused = submit(&[]);
+    assert_eq!(refused.0, Some(75));
+    assert!(refused.2.contains("queue `q` has 1 pending"), "{}", refused.2);
+    assert_eq!(submit(&["--dry-run"]), refused);
+    let (code, told, wrong) = submit(&["--dry-run", "--json"]);
+    let told: Json = serde_json::from_str(&told).unwrap();
+    assert_eq!((code, &told["admitted"]), (Some(75), &json!(false)));
+    let wrong: Json = serde_json::from_str(&wrong).unwrap();
+    assert_eq!((&wrong["code"], &wrong["exit_code"]), (&json!("queue_full"), &json!(75)));
+    let limit = json!({ "scope": "queue", "name": "q", "max_pending": 1, "held": 1 });
+    assert_eq!((&told["error"]["limit"], &wrong["limit"]), (&limit, &limit));
+}
+
 fn batch(count: usize, atomic: bool) -> Json {
     let task = |n| json!({ "queue": "q", "payload": n, "venture": "acme" });
     json!({ "tasks": (0..count).map(task).collect::<Vec<_>>(), "atomic": atomic })
@@ -152,13 +179,20 @@ fn batch(count: usize, atomic: bool) -> Json {
 
 async fn an_atomic_batch_beyond_a_limit_writes_nothing_and_names_the_task(server: Server) {
     let reply = server.post("/v1/tasks/batch", batch(51, true)).await;
-    assert_eq!(reply.header("retry-after"), Some("1"));
+    assert_eq!(reply.header("retry-after"), None, "it never fits");
     let problem = reply.refused(429, "queue_full");
     assert_eq!(column(&problem["errors"], "pointer"), ["/tasks/50"]);
     assert_eq!(problem["limit"]["scope"], "venture");
     assert_eq!(problem["limit"]["max_pending"], 50);
+    assert_eq!(problem["limit"]["held"], 0);
+    let words = "the batch has 51 tasks of venture `acme` and at most 50 are allowed";
+    assert!(text(&problem["detail"]).starts_with(words), "{problem}");
     assert_eq!(server.written().await.0, 0);
-    server.post("/v1/tasks/batch", batch(50, true)).await.expect(201);
+    server.post("/v1/tasks/batch", batch(49, true)).await.expect(201);
+    let reply = server.post("/v1/tasks/batch", batch(2, true)).await;
+    assert!(reply.header("retry-after").is_some(), "there may be room later");
+    assert_eq!(reply.refused(429, "queue_full")["limit"]["held"], 49);
+    server.post("/v1/tasks/batch", batch(1, true)).await.expect(201);
 }
 
 async fn a_batch_that_is_not_atomic_is_taken_as_far_as_there_is_room(server: Server) {
@@ -286,6 +320,9 @@ async fn every_bad_call_about_limits_and_pauses_is_refused_with_its_place(server
             422,
             "/reason",
         ),
+        ("POST", "/v1/pauses", json!({ "scope": "queue", "name": ".." }), 422, "/name"),
+        ("PATCH", "/v1/limits/queue", json!({ "max_active": -1 }), 422, "/max_active"),
+        ("PATCH", "/v1/limits/worker_type", json!({ "max_pending": 5 }), 422, "/max_pending"),
         ("DELETE", "/v1/pauses/global", none.clone(), 404, ""),
         ("DELETE", "/v1/pauses/stage/s", none.clone(), 422, "/scope"),
         ("DELETE", "/v1/pauses/queue", none.clone(), 422, "/name"),
@@ -331,6 +368,12 @@ async fn limits_and_pauses_are_set_by_commands(server: Server) {
     assert!(lines.iter().any(|line| line.starts_with("global 0 of 500 0 of 1000")), "{table}");
     assert!(lines.iter().any(|line| line.starts_with("venture * 0 of 10 0 of 50")), "{table}");
     assert!(table.contains("mail out"), "{table}");
+    json(&["limit", "set", "venture", "*", "--max-active", "1"]);
+    let (_, table, _) = run(&["limit", "list"]);
+    let lines: Vec<String> = table.lines().map(words).collect();
+    assert!(lines.iter().any(|line| line.starts_with("venture \"*\" 0 of 1")), "{table}");
+    assert!(lines.iter().any(|line| line.starts_with("venture * 0 of 10")), "{table}");
+    json(&["limit", "remove", "venture", "*"]);
     json(&["limit", "remove", "queue", "mail out"]);
     let (code, _, told) = run(&["limit", "remove", "queue", "mail out"]);
     assert!(code != Some(0) && told.contains("no such limit"), "{told}");
@@ -342,6 +385,9 @@ async fn limits_and_pauses_are_set_by_commands(server: Server) {
         &["pause", "queue", "q", "--all"],
         &["pause", "--drain"],
         &["resume"],
+        &["limit", "set", "queue", ".", "--max-active", "1"],
+        &["limit", "remove", "queue", ".."],
+        &["resume", "queue", ".."],
     ] {
         assert_eq!(run(wrong).0, Some(2), "{wrong:?}");
     }
@@ -359,6 +405,22 @@ async fn limits_and_pauses_are_set_by_commands(server: Server) {
     assert!(code == Some(0) && told.contains("everything goes on"), "{told}");
 }
 
+async fn two_commands_at_once_undo_nothing(server: Server) {
+    for name in ["lu1", "lu2", "lu3"] {
+        std::thread::scope(|threads| {
+            for (flag, most) in [("--max-active", "5"), ("--max-pending", "7"), ("--rate", "3/1m")]
+            {
+                let command = ["limit", "set", "venture", name, flag, most];
+                let server = &server;
+                threads.spawn(move || assert!(windlass(server, &command).status.success()));
+            }
+        });
+        let limit = server.get(&format!("/v1/limits/venture/{name}")).await.expect(200);
+        assert_eq!((&limit["max_active"], &limit["max_pending"]), (&json!(5), &json!(7)));
+        assert_eq!(limit["rate"], json!({ "count": 3, "period_ms": 60_000 }));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_workers_key_neither_sets_nor_sees_limits() {
     let keys = "ann:0123456789abcdef-ann,bot:worker:0123456789abcdef-bot";
@@ -369,6 +431,8 @@ async fn a_workers_key_neither_sets_nor_sees_limits() {
         (Method::PUT, "/v1/limits/global"),
         (Method::DELETE, "/v1/limits/stage"),
         (Method::PUT, "/v1/limits/queue/q"),
+        (Method::PATCH, "/v1/limits/global"),
+        (Method::PATCH, "/v1/limits/queue/q"),
         (Method::GET, "/v1/pauses"),
         (Method::POST, "/v1/pauses"),
         (Method::DELETE, "/v1/pauses/global"),

@@ -35,6 +35,7 @@ mod step_command;
 mod step_document;
 mod stream;
 mod task;
+mod usage;
 mod wait;
 mod waiting;
 mod webhook;

@@ -10,6 +10,7 @@ super::facts!(
     pools_are_listed_by_name_in_pages,
     inference_is_listed_by_owner_and_by_agent,
     the_command_line_shows_pools,
+    the_command_line_lists_tasks_by_owner_and_by_pool,
 );
 
 async fn a_pool_shows_what_waits_and_who_takes_it(server: Server) {
@@ -69,6 +70,9 @@ async fn inference_is_listed_by_owner_and_by_agent(server: Server) {
 
 async fn the_command_line_shows_pools(server: Server) {
     held(&server).await;
+    let body = json!({ "name": "q", "pools": ["fast"], "models": ["m-1", "m-2"], "tiers": ["gold"],
+        "llms": ["ours"] });
+    server.post("/v1/sessions", body).await.expect(201);
     let run = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
         command.args(arguments).args(["--server", &server.url("")]);
@@ -83,4 +87,30 @@ async fn the_command_line_shows_pools(server: Server) {
     let shown: serde_json::Value =
         serde_json::from_str(&run(&["pool", "show", "fast", "--json"])).unwrap();
     assert_eq!(shown["running"], 1);
+    for words in ["m-1,m-2", "gold", "ours", "NODE"] {
+        assert!(one.contains(words), "{words}: {one}");
+    }
+    assert!(one.contains("tokens a minute  0"), "{one}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    let unknown = command.args(["pool", "show", "nope", "--server", &server.url("")]).output();
+    let told = String::from_utf8(unknown.unwrap().stderr).unwrap();
+    assert!(told.contains("windlass pool list"), "{told}");
+}
+
+async fn the_command_line_lists_tasks_by_owner_and_by_pool(server: Server) {
+    let mut ids = Vec::new();
+    for (owner, pool) in [("ann", "fast"), ("ann", "deep"), ("bob", "fast")] {
+        let body = json!({ "kind": "inference", "pool": pool, "payload": {}, "owner": owner });
+        ids.push(text(&server.post("/v1/tasks", body).await.expect(201)["id"]));
+    }
+    for (filter, wanted) in [(["--owner", "ann"], [1, 0]), (["--pool", "fast"], [2, 0])] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        command.args(["task", "list", "--all", "--json", "--server", &server.url("")]);
+        let done = command.args(filter).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        let lines = String::from_utf8(done.stdout).unwrap();
+        let read = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+        let listed: Vec<String> = lines.lines().map(|line| text(&read(line)["id"])).collect();
+        assert_eq!(listed, wanted.map(|index| ids[index].clone()), "{filter:?}");
+    }
 }

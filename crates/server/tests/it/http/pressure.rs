@@ -10,6 +10,7 @@ super::facts!(
     every_answer_to_a_submit_carries_the_level,
     metrics_and_the_status_tell_it_too,
     a_pressed_server_says_so_also_when_it_refuses,
+    the_status_tells_that_everything_is_paused,
 );
 
 async fn pressure(server: &Server) -> Json {
@@ -30,6 +31,8 @@ async fn a_server_tells_how_close_it_is_to_its_limits(server: Server) {
     eventually("it is active", || async { pressure(&server).await["active"] == 1 }).await;
 }
 
+const REPLAY: &str = "/v1/tasks/00000000-0000-7000-8000-000000000001/replay";
+
 async fn every_answer_to_a_submit_carries_the_level(server: Server) {
     let task = || json!({ "queue": "q", "id": "00000000-0000-7000-8000-000000000001" });
     for (path, body, status) in [
@@ -41,6 +44,14 @@ async fn every_answer_to_a_submit_carries_the_level(server: Server) {
         ("/v1/tasks/batch", json!({ "tasks": [task()] }), 201),
         ("/v1/tasks/batch", json!({ "tasks": [task()], "atomic": false }), 200),
         ("/v1/tasks/batch", json!({ "tasks": [{ "queue": "" }] }), 422),
+        (REPLAY, json!({ "from": "beginning" }), 409),
+        (REPLAY, json!({ "from": "nowhere" }), 422),
+        ("/v1/chat/completions", json!({ "model": "m", "messages": [{}] }), 404),
+        ("/v1/chat/completions", json!({}), 400),
+        ("/v1/embeddings", json!({ "model": "m", "input": "x" }), 404),
+        ("/v1/embeddings", json!({}), 400),
+        ("/v1/responses", json!({ "model": "m", "input": "x" }), 404),
+        ("/v1/responses", json!({}), 400),
     ] {
         let reply = server.post(path, body).await;
         assert_eq!(reply.status, status, "{reply:?}");
@@ -49,6 +60,12 @@ async fn every_answer_to_a_submit_carries_the_level(server: Server) {
     let broken = server.request(Method::POST, "/v1/tasks").header("content-type", "text/plain");
     let reply = server.send(broken.body("{}")).await;
     assert_eq!((reply.status, reply.header("windlass-backpressure")), (415, Some("normal")));
+    // What a pool answers carries it, too.
+    let provider = json!({ "name": "p", "pools": ["m"], "kinds": ["inference"] });
+    server.post("/v1/sessions", provider).await.expect(201);
+    let body = json!({ "model": "m", "input": "x", "background": true });
+    let reply = server.post("/v1/responses", body).await;
+    assert_eq!((reply.status, reply.header("windlass-backpressure")), (200, Some("normal")));
     let other = server.get("/v1/tasks").await;
     assert_eq!(other.header("windlass-backpressure"), None, "a list submits nothing");
 }
@@ -85,4 +102,15 @@ async fn a_pressed_server_says_so_also_when_it_refuses(server: Server) {
     let refused = server.post("/v1/tasks/batch", many).await;
     assert_eq!(refused.header("windlass-backpressure"), Some("critical"));
     refused.refused(429, "queue_full");
+}
+
+async fn the_status_tells_that_everything_is_paused(server: Server) {
+    ok(&server, &["pause", "--all", "--reason", "a move"]);
+    eventually("it is told", || async { pressure(&server).await["recommendations"] != json!([]) })
+        .await;
+    let shown = ok(&server, &["status"]);
+    let words = "everything is paused by `api` since";
+    assert!(shown.contains("nothing moves") && shown.contains(words), "{shown}");
+    assert!(shown.contains("(a move); `windlass resume --all`"), "{shown}");
+    assert_eq!(pressure(&server).await["estimated_wait_ms"], json!(null));
 }

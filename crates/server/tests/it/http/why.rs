@@ -46,7 +46,7 @@ async fn one_reason_after_the_other_is_named(server: Server) {
     let submit = || json!({ "queue": "mail", "venture": "acme", "max_retries": 1 });
     let first = text(&server.post("/v1/tasks", submit()).await.expect(201)["id"]);
     let id = text(&server.post("/v1/tasks", submit()).await.expect(201)["id"]);
-    assert_eq!(codes(&server, &id).await, ["no_worker"]);
+    assert_eq!(codes(&server, &id).await, ["no_worker", "in_line"]);
     let session = server.worker("mail", 2).await;
     assert_eq!(codes(&server, &id).await, ["ready"]);
     assert_eq!(why(&server, &id).await["reasons"][0]["ahead"], 1);

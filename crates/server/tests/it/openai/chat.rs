@@ -12,15 +12,19 @@ facts!(
     a_chat_is_answered_through_its_pool,
     a_streamed_chat_has_one_id_and_ends_with_done,
     tokens_are_counted_in_the_stream_for_who_asks,
+    tokens_are_counted_also_for_who_does_not_want_to_know,
     tool_calls_are_passed_on_whole_and_in_pieces,
     embeddings_are_passed_on,
+    the_fields_of_a_request_reach_the_upstream_in_their_order,
     a_model_is_a_pool_or_a_providers_model_or_both,
     a_pool_whose_provider_is_away_queues,
+    a_node_that_stops_leaves_the_tasks_of_its_callers_to_others,
     a_caller_that_goes_away_cancels_its_task_unless_it_has_a_key,
     the_same_key_gives_the_same_answer_and_another_body_is_refused,
     an_attempt_that_is_lost_before_its_first_piece_is_not_told,
     an_attempt_that_is_lost_after_a_piece_ends_the_stream_with_an_error,
     a_result_without_deltas_is_streamed_as_chunks,
+    usage_that_only_the_provider_told_is_in_the_answer,
     many_streams_at_once_lose_double_and_reorder_nothing,
 );
 
@@ -41,8 +45,11 @@ async fn a_chat_is_answered_through_its_pool(server: Server) {
     assert_eq!((&task["kind"], &task["status"]), (&json!("inference"), &json!("completed")));
     assert_eq!((&task["pool"], &task["model"]), (&json!("fast"), &Json::Null));
     assert_eq!(task["usage"]["total_tokens"], 7);
+    let pool = server.get("/v1/pools/fast").await.expect(200);
+    assert_eq!(pool["tokens_last_minute"], 7, "the provider told it");
     assert_eq!(task["payload"]["endpoint"], "chat.completions");
-    assert_eq!(task["payload"]["body"]["model"], "fast", "as the client sent it");
+    let kept: Json = serde_json::from_str(task["payload"]["body"].as_str().unwrap()).unwrap();
+    assert_eq!(kept["model"], "fast", "as the client sent it");
 }
 
 async fn a_streamed_chat_has_one_id_and_ends_with_done(server: Server) {
@@ -73,6 +80,23 @@ async fn tokens_are_counted_in_the_stream_for_who_asks(server: Server) {
     let said = Reading::of(response).rest().await;
     let last = chunks(&said).pop().unwrap();
     assert_eq!((&last["choices"], &last["usage"]["total_tokens"]), (&json!([]), &json!(7)));
+}
+
+async fn tokens_are_counted_also_for_who_does_not_want_to_know(server: Server) {
+    let (_upstream, _provider) = fast(&server).await;
+    for options in
+        [json!({ "include_usage": false }), json!({ "include_usage": null }), json!(null)]
+    {
+        let mut body = streams("hello");
+        body["stream_options"] = options.clone();
+        let response = open(&server, "/v1/chat/completions", body).await;
+        let task = response.headers()["windlass-task"].to_str().unwrap().to_owned();
+        let said = Reading::of(response).rest().await;
+        assert_eq!(text(&chunks(&said)), "You said hello.");
+        let is_usage = |chunk: &Json| chunk["choices"] == json!([]);
+        assert!(!chunks(&said).iter().any(is_usage), "{options}: {said:?}");
+        assert_eq!(server.task(&task).await["usage"]["total_tokens"], 7, "{options}");
+    }
 }
 
 async fn tool_calls_are_passed_on_whole_and_in_pieces(server: Server) {
@@ -128,10 +152,10 @@ async fn a_model_is_a_pool_or_a_providers_model_or_both(server: Server) {
         let task = server.task(reply.header("windlass-task").unwrap()).await;
         reply.expect(200);
         assert_eq!((&task["pool"], &task["model"]), (&json!("fast"), &json!(MODEL)), "{name}");
-        assert_eq!(task["queue"], pinned, "only those who have the model look there");
+        assert_eq!(task["queue"], "fast");
     }
     let pools = server.get("/v1/pools").await.expect(200);
-    assert_eq!(column(&pools["items"], "name"), ["fast", &pinned]);
+    assert_eq!(column(&pools["items"], "name"), ["fast"]);
     let error = told(server.get("/v1/models/slow").await, 404, "model_not_found");
     let message = error["message"].as_str().unwrap();
     assert!(message.contains("`slow`") && message.contains("fast, tiny"), "{message}");
@@ -150,11 +174,61 @@ async fn a_pool_whose_provider_is_away_queues(server: Server) {
     assert_eq!(text(&chunks(&reading.rest().await)), "You said hello.");
 }
 
+async fn a_node_that_stops_leaves_the_tasks_of_its_callers_to_others(mut server: Server) {
+    bind(&server, "slow").await;
+    let mut body = streams("hello");
+    body["model"] = json!("slow");
+    let response = open(&server, "/v1/chat/completions", body).await;
+    let id = response.headers()["windlass-task"].to_str().unwrap().to_owned();
+    let mut reading = Reading::of(response);
+    assert_eq!(reading.next().await, Some(Said::Comment("queued".into())));
+    let place = server.place.clone();
+    tokio::task::spawn_blocking(move || server.stop()).await.unwrap();
+    let again = Server::start(place, &[]).await;
+    assert_eq!(again.task(&id).await["status"], "pending");
+}
+
+/// A schema whose fields are in an order of their own.
+const SCHEMA: &str = r#"{"type":"object","properties":{"zip":{},"city":{},"area":{"b":1,"a":2}}}"#;
+
+/// Sends a body as it is.
+async fn send(server: &Server, path: &str, body: String) {
+    let request = server.request(Method::POST, path).header("content-type", "application/json");
+    let sent = request.body(body).send().await.unwrap();
+    assert_eq!(sent.status(), 200);
+    sent.bytes().await.unwrap();
+}
+
+async fn the_fields_of_a_request_reach_the_upstream_in_their_order(server: Server) {
+    let (upstream, _provider) = fast(&server).await;
+    let tool = format!(
+        r#"[{{"type":"function","function":{{"strict":true,"name":"f","parameters":{SCHEMA}}}}}]"#
+    );
+    let messages = r#"[{"role":"user","content":"hello"}]"#;
+    let body = |model: &str, stream: &str| {
+        let fields = format!(r#""tools":{tool},"model":"{model}","#);
+        format!(r#"{{"zeta":1,{fields}{stream}"messages":{messages},"alpha":[2.5,{{"y":1,"x":2}}]"#)
+    };
+    send(&server, "/v1/chat/completions", body("fast", "") + "}").await;
+    send(&server, "/v1/chat/completions", body("fast", r#""stream":true,"#) + "}").await;
+    let whole = body(MODEL, "") + "}";
+    let streamed =
+        body(MODEL, r#""stream":true,"#) + r#","stream_options":{"include_usage":true}}"#;
+    assert_eq!(upstream.texts(), [whole, streamed]);
+    // Translated to a chat, too.
+    let tool = format!(r#"[{{"type":"function","name":"f","parameters":{SCHEMA}}}]"#);
+    let body = format!(r#"{{"tools":{tool},"model":"fast","input":"hello"}}"#);
+    send(&server, "/v1/responses", body).await;
+    let text = upstream.texts().pop().unwrap();
+    assert!(text.contains(&format!(r#""parameters":{SCHEMA}"#)), "{text}");
+}
+
 /// The task whose request names this user; null if there is none.
 async fn of_user(server: &Server, name: &str) -> Json {
     let list = server.get("/v1/tasks?kind=inference").await.expect(200);
     let items = list["items"].as_array().unwrap().clone();
-    let own = |task: &Json| task["payload"]["body"]["user"] == name;
+    let user = json!(name).to_string();
+    let own = |task: &Json| task["payload"]["body"].as_str().unwrap().contains(&user);
     items.into_iter().find(own).unwrap_or_default()
 }
 
@@ -274,6 +348,40 @@ async fn a_result_without_deltas_is_streamed_as_chunks(server: Server) {
     assert_eq!((text(&chunks).as_str(), chunks.len()), ("all of it", 2));
     assert_eq!(chunks[1]["choices"][0]["finish_reason"], "stop");
     assert_eq!(said.last(), Some(&Said::Done));
+}
+
+async fn usage_that_only_the_provider_told_is_in_the_answer(server: Server) {
+    let session = bind(&server, "fast").await;
+    for (path, body, expected) in [
+        (
+            "/v1/chat/completions",
+            says("x"),
+            json!({ "prompt_tokens": 3, "completion_tokens": 4,
+            "total_tokens": 7 }),
+        ),
+        (
+            "/v1/embeddings",
+            json!({ "model": "fast", "input": "x" }),
+            json!({ "prompt_tokens": 3, "total_tokens": 7 }),
+        ),
+        (
+            "/v1/responses",
+            json!({ "model": "fast", "input": "x" }),
+            json!({ "input_tokens": 3,
+            "input_tokens_details": { "cached_tokens": 2 }, "output_tokens": 4,
+            "output_tokens_details": { "reasoning_tokens": 0 }, "total_tokens": 7 }),
+        ),
+    ] {
+        let answering = async {
+            let (task, lease) = server.claim(&session).await;
+            let usage = json!({ "prompt_tokens": 3, "completion_tokens": 4, "cached_tokens": 2 });
+            let done = json!({ "task_id": task, "lease_id": lease, "outcome": "complete",
+                "result": { "object": "x" }, "usage": usage });
+            finish(&server, &session, done).await;
+        };
+        let (reply, ()) = tokio::join!(server.post(path, body), answering);
+        assert_eq!(reply.expect(200)["usage"], expected, "{path}");
+    }
 }
 
 async fn many_streams_at_once_lose_double_and_reorder_nothing(server: Server) {

@@ -103,6 +103,17 @@ def a_response_in_the_background_is_retrieved():
     assert events[-1].response.output_text == "You said hello."
 
 
+def a_response_is_deleted():
+    response = client.responses.create(model="fast", input="hello")
+    assert client.responses.delete(response.id) is None
+    refused(openai.NotFoundError, "not_found", lambda: client.responses.retrieve(response.id))
+    refused(openai.NotFoundError, "not_found", lambda: client.responses.delete(response.id))
+    waiting = client.responses.create(model="empty", input="hello", background=True)
+    refused(
+        openai.BadRequestError, "response_not_ended", lambda: client.responses.delete(waiting.id)
+    )
+
+
 def a_response_is_cancelled():
     response = client.responses.create(model="empty", input="hello", background=True)
     assert response.status == "queued"
@@ -166,6 +177,7 @@ FACTS = [
     text_is_embedded,
     a_response_is_waited_for_and_streamed,
     a_response_in_the_background_is_retrieved,
+    a_response_is_deleted,
     a_response_is_cancelled,
     errors_have_the_classes_that_programs_catch,
     an_error_in_a_stream_is_raised,

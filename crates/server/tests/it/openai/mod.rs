@@ -1,5 +1,6 @@
 //! OpenAI's API in front of pools: the real server, the real provider, a small real upstream.
 
+mod bound;
 mod chat;
 mod provider;
 mod python;

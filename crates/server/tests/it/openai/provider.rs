@@ -3,9 +3,15 @@
 use super::reading::{Reading, Said, chunks, text};
 use super::setting::{Provider, chat, fast_with, is_bound, open, says, somewhere, streams, told};
 use super::upstream::Upstream;
+use crate::http::facts;
 use crate::http::server::{Place, Server, eventually};
 use serde_json::json;
 use std::process::Command;
+
+facts!(
+    a_provider_killed_in_the_middle_of_a_stream_is_noticed_before_its_session_ends,
+    a_provider_binds_again_when_its_server_is_back,
+);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_busy_upstream_is_asked_again_and_only_a_few_times() {
@@ -71,6 +77,55 @@ async fn an_upstream_that_falls_silent_fails_the_task() {
     let mut seen = chunks(&said);
     assert_eq!(seen.pop().unwrap()["error"]["code"], "timeout", "{said:?}");
     assert_eq!(text(&seen), "You said ");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_cannot_be_read_is_asked_for_once_and_makes_nobody_ill() {
+    let (server, upstream, provider) = somewhere(&["--idle-timeout", "300ms"]).await;
+    for (count, (words, status, code)) in [
+        ("huge", 502, "upstream_unexpected"),
+        ("half", 502, "upstream_broken"),
+        ("half and silence", 504, "timeout"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let reply = chat(&server, says(words)).await;
+        let task = reply.header("windlass-task").unwrap().to_owned();
+        told(reply, status, code);
+        let task = server.task(&task).await;
+        assert_eq!((&task["attempt"], &task["release_count"]), (&json!(1), &json!(0)), "{words}");
+        assert_eq!(upstream.asked("chat").len(), count + 1, "{words}");
+    }
+    assert!(!provider.has_said("does not answer"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_upstream_says_of_our_key_is_for_operators_only() {
+    let (server, _upstream, provider) = somewhere(&[]).await;
+    let reply = chat(&server, says("denied")).await;
+    let task = reply.header("windlass-task").unwrap().to_owned();
+    let error = told(reply, 502, "upstream_denied");
+    assert!(!error.to_string().contains("sk-secret"), "{error}");
+    let kept = server.task(&task).await["error"].clone();
+    assert_eq!(kept["message"], "the upstream answered 403: it refuses the provider's key");
+    let said = &kept["detail"]["upstream"]["body"]["error"]["message"];
+    assert_eq!(said, "the key sk-secret may not");
+    assert!(provider.has_said("sk-secret"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_address_of_the_upstream_is_told_at_once_and_by_each_failure() {
+    let server = Server::start(Place::sqlite(), &[]).await;
+    let upstream = Upstream::start().await.misplaced();
+    let provider = Provider::start(&server, &upstream, "fast", &[]);
+    is_bound(&server, "fast").await;
+    eventually("it is told", async || provider.has_said("is --upstream right")).await;
+    let error = told(chat(&server, says("hello")).await, 502, "upstream_unexpected");
+    let asked = format!("{}/chat/completions", upstream.url());
+    assert!(error["message"].as_str().unwrap().contains(&asked), "{error}");
+    let body = json!({ "model": "fast", "input": "hello" });
+    told(server.post("/v1/responses", body).await, 502, "upstream_unexpected");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -152,9 +207,76 @@ async fn a_provider_that_is_killed_is_replaced_and_nobody_notices() {
     let _other = Provider::start(&server, &upstream, "fast", &[]);
     // One for the call of the dead, too, if it is not noticed yet.
     upstream.released.add_permits(2);
-    // It takes as long as a session lives without a sign of life.
     assert_eq!(text(&chunks(&Reading::of(response).rest().await)), "You said hold.");
     assert_eq!(server.task(&task).await["attempt"], 2);
+}
+
+/// An inference that streams, asked for as a task; the same words as for a chat.
+async fn asked(server: &Server, words: &str) -> String {
+    let payload = json!({ "endpoint": "chat.completions", "body": streams(words) });
+    let body = json!({ "kind": "inference", "pool": "fast", "payload": payload });
+    server.post("/v1/tasks", body).await.expect(201)["id"].as_str().unwrap().to_owned()
+}
+
+async fn bound_sessions(server: &Server) -> Vec<String> {
+    let all = server.get("/v1/sessions").await.expect(200)["items"].as_array().unwrap().clone();
+    let bound = all.iter().filter(|session| session["node"].is_string());
+    bound.map(|session| session["id"].as_str().unwrap().to_owned()).collect()
+}
+
+async fn a_provider_killed_in_the_middle_of_a_stream_is_noticed_before_its_session_ends(
+    server: Server,
+) {
+    let (silent, healthy) = (Upstream::start().await, Upstream::start().await);
+    let mut first = Provider::start(&server, &silent, "fast", &[]);
+    eventually("it is bound", async || first.has_said("bound its stream")).await;
+    let holder = bound_sessions(&server).await.pop().unwrap();
+    let task = asked(&server, "stall once").await;
+    let mut events = server.events(&format!("/v1/tasks/{task}/stream")).await;
+    assert_eq!(events.expect("delta").await.data["attempt"], 1);
+    assert_eq!(events.expect("delta").await.data["attempt"], 1);
+    // The other one is there, and its upstream does not stall.
+    healthy.hear();
+    let second = Provider::start(&server, &healthy, "fast", &[]);
+    eventually("it is bound", async || second.has_said("bound its stream")).await;
+    first.kill();
+    assert_eq!(events.expect("reset").await.data, json!({ "attempt": 1 }));
+    // Not because its session ended: that is still open when the text is.
+    let session = server.get(&format!("/v1/sessions/{holder}")).await.expect(200);
+    assert!(session["closed_at"].is_null() && session["node"].is_null(), "{session}");
+    let mut words = String::new();
+    let done = loop {
+        let event = events.next().await.expect("the end comes first");
+        if event.name == "done" {
+            break event.data;
+        }
+        assert_eq!((event.name.as_str(), &event.data["attempt"]), ("delta", &json!(2)));
+        words += event.data["delta"]["choices"][0]["delta"]["content"].as_str().unwrap_or("");
+    };
+    assert_eq!((words.as_str(), &done["attempt"]), ("You said stall once.", &json!(2)));
+    assert_eq!(done["release_count"], 1);
+}
+
+async fn a_provider_binds_again_when_its_server_is_back(server: Server) {
+    let upstream = Upstream::start().await;
+    let provider = Provider::start(&server, &upstream, "fast", &[]);
+    eventually("it is bound", async || provider.has_said("bound its stream")).await;
+    let (place, address) = (server.place.clone(), server.address.to_string());
+    drop(server);
+    eventually("it is told", async || provider.has_said("nothing is taken until it is")).await;
+    let server = Server::start_on(place, &address, &[]).await;
+    let answer = chat(&server, says("hello")).await.expect(200);
+    assert_eq!(answer["choices"][0]["message"]["content"], "You said hello.");
+    assert_eq!(bound_sessions(&server).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancelled_call_is_dropped_at_once() {
+    let (server, upstream, provider) = somewhere(&[]).await;
+    let task = asked(&server, "hold").await;
+    eventually("it is held", async || upstream.asked("chat").len() == 1).await;
+    server.post(&format!("/v1/tasks/{task}/cancel"), json!({})).await.expect(200);
+    eventually("it is told by the stream", async || provider.has_said("no longer ours")).await;
 }
 
 #[test]

@@ -56,7 +56,7 @@ async fn the_stock_client_does_all_of_it(server: Server) {
     let told = String::from_utf8_lossy(&ran.stderr).into_owned();
     let done = String::from_utf8_lossy(&ran.stdout).into_owned();
     assert!(ran.status.success(), "{done}{told}");
-    assert_eq!(done.lines().count(), 11, "{done}");
+    assert_eq!(done.lines().count(), 12, "{done}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,6 +13,11 @@ facts!(
     the_events_of_a_response_keep_their_numbers,
     a_response_that_is_cancelled_stays_so,
     a_response_that_failed_says_why,
+    a_stream_is_resumed_in_the_middle_and_after_the_end,
+    a_stream_of_a_lost_attempt_is_not_resumed_with_the_text_of_another,
+    a_number_that_no_event_has_is_refused,
+    a_streamed_response_in_the_background_is_told_before_anybody_takes_it,
+    a_response_that_has_ended_is_deleted_and_gone_for_good,
 );
 
 async fn ask(server: &Server, more: Json) -> Reply {
@@ -112,6 +117,175 @@ async fn a_response_that_is_cancelled_stays_so(server: Server) {
     }
 }
 
+async fn a_response_that_has_ended_is_deleted_and_gone_for_good(server: Server) {
+    bind(&server, "fast").await;
+    let id = text(&ask(&server, json!({ "background": true })).await.expect(200)["id"]);
+    let path = format!("/v1/responses/{id}");
+    let error = told(server.delete(&path).await, 400, "response_not_ended");
+    assert!(text(&error["message"]).contains("cancel it first"), "{error}");
+    server.post(&format!("{path}/cancel"), json!({})).await.expect(200);
+    let gone = server.delete(&path).await.expect(200);
+    assert_eq!(gone, json!({ "id": id, "object": "response", "deleted": true }));
+    told(server.delete(&path).await, 404, "not_found");
+    told(server.get(&path).await, 404, "not_found");
+    told(server.get(&format!("{path}?stream=true")).await, 404, "not_found");
+    told(server.post(&format!("{path}/cancel"), json!({})).await, 404, "not_found");
+    let next = json!({ "previous_response_id": id });
+    told(ask(&server, next).await, 404, "not_found");
+    // What has ended never changes: the task is there until its retention is over.
+    let task = id.strip_prefix("resp_").unwrap();
+    assert_eq!(server.task(task).await["status"], "cancelled");
+    for unknown in ["x", "resp_x", "resp_019d0000-0000-7000-8000-000000000000"] {
+        told(server.delete(&format!("/v1/responses/{unknown}")).await, 404, "not_found");
+    }
+}
+
+/// The numbers and types of the events up to one of this type.
+async fn numbered(reading: &mut Reading, last: &str) -> Vec<(u64, String)> {
+    let mut events = Vec::new();
+    loop {
+        match reading.next().await {
+            Some(Said::Event(name, data)) => {
+                assert_eq!(data["type"], name.as_str());
+                events.push((data["sequence_number"].as_u64().unwrap(), name.clone()));
+                if name == last {
+                    return events;
+                }
+            }
+            Some(Said::Comment(_)) => {}
+            other => panic!("{other:?} after {events:?}"),
+        }
+    }
+}
+
+/// A streamed response in the background, and its task.
+async fn background(server: &Server) -> (String, Reading) {
+    let body = json!({ "model": "fast", "input": "x", "background": true, "stream": true });
+    let response = open(server, "/v1/responses", body).await;
+    let task = response.headers()["windlass-task"].to_str().unwrap().to_owned();
+    (task, Reading::of(response))
+}
+
+/// Posts events of a response, numbered as an upstream numbers them.
+async fn post(server: &Server, (task, lease): (&str, &str), from: u64, kinds: &[&str]) {
+    let event = |(index, kind): (usize, &&str)| {
+        let number = from + index as u64;
+        json!({ "type": kind, "sequence_number": number, "response": {} })
+    };
+    let deltas: Vec<Json> = kinds.iter().enumerate().map(event).collect();
+    let body = json!({ "lease_id": lease, "offset": from, "deltas": deltas });
+    server.post(&format!("/v1/tasks/{task}/deltas"), body).await.expect(202);
+}
+
+/// Reads on after an event.
+async fn again(server: &Server, task: &str, after: u64) -> Reading {
+    let path = format!("/v1/responses/resp_{task}?stream=true&starting_after={after}");
+    let sent = server.request(Method::GET, &path).send().await.unwrap();
+    assert_eq!(sent.status(), 200);
+    Reading::of(sent)
+}
+
+fn numbers(events: &[(u64, String)]) -> Vec<u64> {
+    events.iter().map(|(number, _)| *number).collect()
+}
+
+async fn a_stream_is_resumed_in_the_middle_and_after_the_end(server: Server) {
+    let session = bind(&server, "fast").await;
+    let (task, mut reading) = background(&server).await;
+    let (held, lease) = server.claim(&session).await;
+    assert_eq!(held, task);
+    let ours = (task.as_str(), lease.as_str());
+    post(&server, ours, 0, &["response.created", "response.in_progress", "x.one"]).await;
+    let seen = numbered(&mut reading, "x.one").await;
+    // The upstream's beginning has a number, and is not told a second time.
+    assert_eq!(numbers(&seen), [0, 1, 3, 4], "{seen:?}");
+    // Its connection breaks; the response goes on, because it is in the background.
+    drop(reading);
+    post(&server, ours, 3, &["x.two"]).await;
+    let mut reading = again(&server, &task, 4).await;
+    assert_eq!(numbered(&mut reading, "x.two").await, [(5, "x.two".to_owned())]);
+    let mut early = again(&server, &task, 0).await;
+    assert_eq!(numbers(&numbered(&mut early, "x.two").await), [1, 3, 4, 5]);
+    post(&server, ours, 4, &["x.three"]).await;
+    let result = json!({ "object": "response", "status": "completed", "output": [] });
+    let done = json!({ "lease_id": lease, "result": result });
+    server.post(&format!("/v1/tasks/{task}/complete"), done).await.expect(200);
+    let end = [(6, "x.three".to_owned()), (7, "response.completed".to_owned())];
+    for reading in [&mut reading, &mut early] {
+        assert_eq!(numbered(reading, "response.completed").await, end);
+        assert_eq!(reading.next().await, None);
+    }
+    // The deltas are gone by now; who knows of the beginning is told the end alone.
+    let mut late = again(&server, &task, 6).await;
+    assert_eq!(numbered(&mut late, "response.completed").await, end[1..]);
+    assert_eq!(late.next().await, None);
+}
+
+async fn a_stream_of_a_lost_attempt_is_not_resumed_with_the_text_of_another(server: Server) {
+    let session = bind(&server, "fast").await;
+    let (task, mut reading) = background(&server).await;
+    let (_, lease) = server.claim(&session).await;
+    let kinds = ["response.created", "x.one", "x.two", "x.three"];
+    post(&server, (&task, &lease), 0, &kinds).await;
+    let seen = numbered(&mut reading, "x.two").await;
+    drop(reading);
+    let released = json!({ "task_id": task, "lease_id": lease, "outcome": "release" });
+    let path = format!("/v1/sessions/{session}/finish");
+    server.post(&path, json!({ "items": [released] })).await.expect(200);
+    let lost = async |after: u64| {
+        let mut reading = again(&server, &task, after).await;
+        let Some(Said::Event(name, data)) = reading.word().await else { panic!("no event") };
+        assert_eq!((name.as_str(), &data["code"]), ("error", &json!("provider_lost")), "{data}");
+        assert!(data["sequence_number"].as_u64() > Some(after));
+        assert_eq!(reading.next().await, None);
+    };
+    let last = seen.last().unwrap().0;
+    lost(last).await;
+    let (_, lease) = server.claim(&session).await;
+    post(&server, (&task, &lease), 0, &kinds).await;
+    lost(last).await;
+    // Who had read nothing of the answer goes on with the attempt that there is.
+    let mut fresh = again(&server, &task, 1).await;
+    let second = numbers(&numbered(&mut fresh, "x.three").await);
+    assert!(second.iter().all(|number| *number > last), "{second:?}");
+    let mut on = again(&server, &task, second[1]).await;
+    assert_eq!(numbers(&numbered(&mut on, "x.three").await), second[2..]);
+    let result = json!({ "object": "response", "status": "completed", "output": [] });
+    let done = json!({ "lease_id": lease, "result": result });
+    server.post(&format!("/v1/tasks/{task}/complete"), done).await.expect(200);
+    lost(last).await;
+    let ended = numbered(&mut fresh, "response.completed").await;
+    assert_eq!(numbers(&ended), [second[2] + 1]);
+    let mut late = again(&server, &task, second[2]).await;
+    assert_eq!(numbered(&mut late, "response.completed").await, ended);
+}
+
+async fn a_number_that_no_event_has_is_refused(server: Server) {
+    bind(&server, "fast").await;
+    let (task, _reading) = background(&server).await;
+    for number in [u64::MAX, 1 << 63, 1 << 53, 1 << 32] {
+        let path = format!("/v1/responses/resp_{task}?stream=true&starting_after={number}");
+        let error = told(server.get(&path).await, 400, "validation_failed");
+        assert_eq!(error["param"], "starting_after", "{number}");
+    }
+}
+
+async fn a_streamed_response_in_the_background_is_told_before_anybody_takes_it(server: Server) {
+    bind(&server, "fast").await;
+    let (task, mut reading) = background(&server).await;
+    for (number, kind) in ["response.created", "response.queued"].into_iter().enumerate() {
+        let Some(Said::Event(name, data)) = reading.word().await else { panic!("no event") };
+        assert_eq!((name.as_str(), &data["sequence_number"]), (kind, &json!(number)));
+        let response = &data["response"];
+        assert_eq!(response["id"], format!("resp_{task}"));
+        assert_eq!(
+            (&response["status"], &response["background"]),
+            (&json!("queued"), &json!(true))
+        );
+    }
+    assert_eq!(server.task(&task).await["status"], "pending");
+}
+
 async fn a_response_that_failed_says_why(server: Server) {
     let (_upstream, _provider) = fast(&server).await;
     let body = json!({ "previous_response_id": "resp_1", "background": true });
@@ -139,6 +313,7 @@ async fn the_response_of_another_key_does_not_exist() {
     call(bob, Method::GET, &path, json!({})).await.expect(200);
     told(call(ann, Method::GET, &path, json!({})).await, 404, "not_found");
     told(call(ann, Method::POST, &format!("{path}/cancel"), json!({})).await, 404, "not_found");
+    told(call(ann, Method::DELETE, &path, json!({})).await, 404, "not_found");
     let list = call(ann, Method::GET, "/v1/tasks?owner=bob", json!({})).await.expect(200);
     assert_eq!(list["items"].as_array().unwrap().len(), 1, "the owner is the key's name");
 }

@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use futures_util::StreamExt;
 use serde_json::{Value as Json_, json};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,6 +24,8 @@ pub const KEY: &str = "upstream-key";
 #[derive(Default)]
 struct Inner {
     asked: Mutex<Vec<(String, Json_)>>,
+    /// The bodies of chats as they came.
+    texts: Mutex<Vec<String>>,
     is_ill: AtomicBool,
     has_responses: AtomicBool,
     /// How often each word was heard that is obeyed once.
@@ -34,6 +37,8 @@ struct Inner {
 #[derive(Clone)]
 pub struct Upstream {
     pub address: SocketAddr,
+    /// Where its API is, as its users are told.
+    prefix: &'static str,
     inner: Arc<Inner>,
     /// Calls that say `hold` wait for one of these.
     pub released: Arc<Semaphore>,
@@ -44,7 +49,7 @@ impl Upstream {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let released = Arc::new(Semaphore::new(0));
-        let upstream = Upstream { address, inner: Arc::default(), released };
+        let upstream = Upstream { address, prefix: "/v1", inner: Arc::default(), released };
         let routes = Router::new()
             .route("/v1/models", get(models))
             .route("/v1/chat/completions", post(chat))
@@ -60,8 +65,13 @@ impl Upstream {
         Upstream { address, ..self.clone() }
     }
 
+    /// The same by a URL at which its API is not.
+    pub fn misplaced(&self) -> Upstream {
+        Upstream { prefix: "", ..self.clone() }
+    }
+
     pub fn url(&self) -> String {
-        format!("http://{}/v1", self.address)
+        format!("http://{}{}", self.address, self.prefix)
     }
 
     /// From now on it has `/responses`, too.
@@ -85,8 +95,18 @@ impl Upstream {
         asked.iter().filter(|(at, _)| at == path).map(|(_, body)| body.clone()).collect()
     }
 
+    /// The bodies of chats as they came, byte by byte.
+    pub fn texts(&self) -> Vec<String> {
+        self.inner.texts.lock().unwrap().clone()
+    }
+
     fn note(&self, path: &str, body: &Json_) {
         self.inner.asked.lock().unwrap().push((path.into(), body.clone()));
+    }
+
+    /// Words that are obeyed once were heard already.
+    pub fn hear(&self) {
+        self.inner.heard.fetch_add(1, Ordering::SeqCst);
     }
 
     /// True once.
@@ -122,12 +142,10 @@ fn words(body: &Json_) -> String {
     last.and_then(|message| message["content"].as_str()).unwrap_or_default().to_owned()
 }
 
-async fn chat(
-    State(upstream): State<Upstream>,
-    headers: HeaderMap,
-    Json(body): Json<Json_>,
-) -> Response {
+async fn chat(State(upstream): State<Upstream>, headers: HeaderMap, text: String) -> Response {
+    let body: Json_ = serde_json::from_str(&text).unwrap();
     upstream.note("chat", &body);
+    upstream.inner.texts.lock().unwrap().push(text);
     if headers.get(header::AUTHORIZATION).is_some_and(|key| key != &format!("Bearer {KEY}")) {
         return refused(401, "wrong key", "invalid_api_key");
     }
@@ -139,6 +157,9 @@ async fn chat(
         "too long" => return refused(400, "too many tokens", "context_length_exceeded"),
         "busy once" if upstream.is_first() => return busy(),
         "always busy" => return busy(),
+        "denied" => return refused(403, "the key sk-secret may not", "invalid_api_key"),
+        "huge" => return Json(json!({ "text": "x".repeat(17 << 20) })).into_response(),
+        "half" | "half and silence" => return half(words == "half").await,
         "never" => std::future::pending::<()>().await,
         "hold" => upstream.released.acquire().await.unwrap().forget(),
         _ => {}
@@ -157,18 +178,18 @@ async fn chat(
     let mut events: Vec<std::io::Result<Bytes>> =
         chunks(&words, with_usage).iter().map(|chunk| Ok(event(chunk))).collect();
     let broken = || Err(std::io::Error::other("the power is gone"));
+    let is_stalled = words == "stall" || words == "stall once" && upstream.is_first();
     match words.as_str() {
         "break" => {
             events.truncate(2);
             events.push(broken());
         }
-        "stall" => events.truncate(2),
+        _ if is_stalled => events.truncate(2),
         "break at first" if upstream.is_first() => events = vec![broken()],
         _ => events.push(Ok(Bytes::from("data: [DONE]\n\n"))),
     }
     let is_broken = events.last().is_some_and(Result::is_err);
     // What is passed on must be read before the connection breaks, or it would be lost with it.
-    let is_stalled = words == "stall";
     let events = futures_util::stream::unfold(events.into_iter(), move |mut events| async move {
         let Some(event) = events.next() else {
             if is_stalled {
@@ -183,6 +204,21 @@ async fn chat(
     });
     let kind = [(header::CONTENT_TYPE, "text/event-stream")];
     (kind, Body::from_stream(events)).into_response()
+}
+
+/// The first bytes of an answer; then it breaks, or falls silent.
+async fn half(is_broken: bool) -> Response {
+    let begin = Ok(Bytes::from("{\"id\":"));
+    let rest = futures_util::stream::once(async move {
+        if !is_broken {
+            std::future::pending::<()>().await;
+        }
+        // The beginning must be on its way first, or the whole answer would be lost.
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        Err(std::io::Error::other("the power is gone"))
+    });
+    let body = futures_util::stream::iter([begin]).chain(rest);
+    ([(header::CONTENT_TYPE, "application/json")], Body::from_stream(body)).into_response()
 }
 
 fn event(value: &Json_) -> Bytes {

@@ -5,6 +5,7 @@ use crate::refusal::{CHANGE, LEASE, instant};
 use crate::world::*;
 use std::sync::{Arc, Mutex};
 use windlass_domain::id::TaskId;
+use windlass_domain::pins::{Pins, Serves};
 use windlass_domain::profile::Profile;
 use windlass_domain::state::State;
 use windlass_domain::task::NewTask;
@@ -47,10 +48,11 @@ impl Waiting {
 impl Idle for Waiting {
     fn room(&self, _queue: &str) {}
 
-    fn offer(&self, queue: &str, profile: Profile, count: usize) -> Option<Claim> {
-        let claim = self.claims.lock().unwrap().pop()?;
+    fn offer(&self, queue: &str, profile: Profile, pins: &Pins, count: usize) -> Option<Claim> {
+        let takes = |claim: &mut Claim| claim.profiles.contains(&profile) && claim.serves.has(pins);
+        let claim = self.claims.lock().unwrap().pop_if(takes)?;
         let max = claim.max.min(count);
-        Some(Claim { queues: vec![queue.into()], profiles: vec![profile], max, ..claim })
+        Some(Claim { queues: vec![queue.into()], max, ..claim })
     }
 
     fn deliver(&self, _claim: &Claim, assignments: Vec<Assignment>) {
@@ -77,7 +79,8 @@ fn all_kinds() -> Vec<NewTask> {
 }
 
 fn waits(session: &str, start: bool) -> Claim {
-    Claim { start, ..claim_of(session, &["q"], 1) }
+    let serves = Serves { models: vec!["m".into()], ..Serves::default() };
+    Claim { start, serves, ..claim_of(session, &["q"], 1) }
 }
 
 async fn what_is_handed_over_is_what_a_read_shows(dialect: Dialect) {

@@ -348,9 +348,17 @@ async fn an_atomic_submit_fits_or_changes_nothing(dialect: Dialect) {
     let (index, refusal) = world.tasks.submit_atomic(tasks).await.unwrap_err();
     assert_eq!(index, 5);
     let Rejection::Refused(refusal) = refusal else { panic!("{refusal:?}") };
-    assert_eq!(refusal.code(), "queue_full");
+    let Refusal::QueueFull(full) = refusal else { panic!("{refusal:?}") };
+    assert_eq!((full.held, full.adding, full.may_fit_later()), (0, 4, false));
     assert_eq!(count(&world, "'pending'"), 0);
-    assert_eq!(world.tasks.submit_atomic(many("a", 3)).await.unwrap().len(), 3);
+    assert_eq!(world.tasks.submit_atomic(many("a", 2)).await.unwrap().len(), 2);
+    // What is held is what was there: the batch's own tasks are not, and repeats take no place.
+    let mut tasks = many("a", 2);
+    tasks.push(tasks[0].clone());
+    let (index, refusal) = world.tasks.submit_atomic(tasks).await.unwrap_err();
+    let Rejection::Refused(Refusal::QueueFull(full)) = refusal else { panic!("{refusal:?}") };
+    assert_eq!((index, full.held, full.adding, full.may_fit_later()), (1, 2, 2, true));
+    assert_eq!(world.tasks.submit_atomic(many("a", 1)).await.unwrap().len(), 1);
 }
 
 async fn a_ledger_counts_for_nothing(dialect: Dialect) {

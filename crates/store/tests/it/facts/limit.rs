@@ -1,7 +1,9 @@
 //! Limits and pauses: how they are kept, told, and what they stop.
 
 use crate::world::*;
-use windlass_domain::limit::{Count, Key, Limits, Mode, Pause, Rate, Rule, Scope, default_rules};
+use windlass_domain::limit::{
+    Count, Key, Limits, Maxima, Mode, Pause, Rate, Rule, Scope, default_rules,
+};
 use windlass_domain::state::State;
 use windlass_store::audit::Audit;
 use windlass_store::limit::{Flow, LimitRules};
@@ -10,6 +12,7 @@ use windlass_store::statement::Dialect;
 conformance!(
     a_fresh_database_has_the_default_rules,
     a_rule_is_written_anew_and_removed,
+    two_who_change_a_rule_at_once_undo_nothing,
     a_pause_is_written_anew_and_removed,
     every_change_is_audited_with_what_was_there_before,
     every_change_makes_the_version_higher_also_one_by_hand,
@@ -46,6 +49,29 @@ async fn a_fresh_database_has_the_default_rules(dialect: Dialect) {
     assert_eq!(kept, expected);
     assert!(flow.pauses.is_empty());
     assert_eq!(flow.limits(), Limits::default());
+}
+
+async fn two_who_change_a_rule_at_once_undo_nothing(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    for round in 0..10 {
+        let name = Some(format!("lu{round}"));
+        let amend = async |said| {
+            rules(&world).amend(Scope::Venture, name.clone(), said, "ann").await.unwrap()
+        };
+        let active = Maxima { max_active: Some(Some(5)), ..Maxima::default() };
+        let pending = Maxima { max_pending: Some(Some(7)), ..Maxima::default() };
+        let rate = Some(Rate { count: 1, period_ms: 60_000 });
+        let rated = Maxima { rate: Some(rate), ..Maxima::default() };
+        tokio::join!(amend(active), amend(pending), amend(rated));
+        let flow = rules(&world).read().await.unwrap();
+        let kept = flow.rules.iter().find(|kept| kept.rule.name == name).unwrap();
+        let Rule { max_active, max_pending, .. } = kept.rule;
+        assert_eq!((max_active, max_pending, kept.rule.rate), (Some(5), Some(7), rate));
+    }
+    // What says nothing new changes nothing.
+    let name = Some("lu0".to_owned());
+    let kept = rules(&world).amend(Scope::Venture, name, Maxima::default(), "ben").await.unwrap();
+    assert_eq!(kept.updated_by, "ann");
 }
 
 async fn a_rule_is_written_anew_and_removed(dialect: Dialect) {

@@ -3,7 +3,7 @@
 use crate::world::*;
 use serde_json::json;
 use uuid::Uuid;
-use windlass_domain::id::{ChangeId, LeaseId, TaskId};
+use windlass_domain::id::{ChangeId, LeaseId, SessionId, TaskId};
 use windlass_domain::profile::Profile;
 use windlass_domain::request::SubmitRequest;
 use windlass_domain::state::State;
@@ -11,6 +11,7 @@ use windlass_domain::task::NewTask;
 use windlass_store::delta::{MEMORY_MS, Sources, WANTED_MS};
 use windlass_store::error::Rejection;
 use windlass_store::pool::Pools;
+use windlass_store::session::{NewSession, Routes, Sessions};
 use windlass_store::statement::Dialect;
 use windlass_store::task::{Assignment, BeginStream, Finishing, StreamBegun};
 
@@ -28,6 +29,7 @@ conformance!(
     a_task_that_goes_back_has_no_text,
     chunks_are_wanted_read_in_order_and_forgotten,
     a_pool_is_counted,
+    what_sessions_provide_for_is_told_once_with_open_ones_first,
 );
 
 const HOUR_MS: i64 = 60 * 60 * 1_000;
@@ -263,4 +265,49 @@ async fn a_pool_is_counted(dialect: Dialect) {
     world.pass_ms(30_000);
     assert_eq!(pools.show("fast").await.unwrap().unwrap().finished_last_minute, 0);
     assert_eq!(pools.show("none").await.unwrap(), None);
+}
+
+async fn what_sessions_provide_for_is_told_once_with_open_ones_first(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let sessions = Sessions::new(world.store.clone());
+    let register = async |queues: &[&str], pools: &[&str], models: &[&str]| {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let (queues, pools, models) = (owned(queues), owned(pools), owned(models));
+        let routes = Routes { queues, pools, models, ..Routes::default() };
+        let id = SessionId(Uuid::now_v7());
+        let new = NewSession {
+            id,
+            name: "p".into(),
+            worker_type: None,
+            routes,
+            slots: 1,
+            lease_ms: None,
+        };
+        world.pass_ms(1_000);
+        sessions.register(new).await.unwrap()
+    };
+    register(&["q"], &[], &[]).await;
+    let first = register(&[], &["fast"], &["small"]).await;
+    let gone = register(&[], &["deep"], &["big"]).await;
+    for _ in 0..3 {
+        register(&[], &["fast"], &["small"]).await;
+    }
+    register(&["q"], &["fast"], &[]).await;
+    sessions.close(gone.id, "closed").await.unwrap();
+    sessions.close(first.id, "closed").await.unwrap();
+    let told: Vec<_> = sessions
+        .providing(10)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|p| (p.routes.pools[0].clone(), p.routes.models, p.is_open, p.first_at.as_ms() - NOON))
+        .collect();
+    let models = |names: &[&str]| -> Vec<String> { names.iter().map(|n| (*n).into()).collect() };
+    let expected = [
+        ("fast".to_owned(), models(&[]), true, 7_000),
+        ("fast".to_owned(), models(&["small"]), true, 2_000),
+        ("deep".to_owned(), models(&["big"]), false, 3_000),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(sessions.providing(1).await.unwrap().len(), 1);
 }

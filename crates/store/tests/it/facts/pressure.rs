@@ -23,7 +23,7 @@ async fn what_is_held_is_counted(dialect: Dialect) {
     let held = world.claim("w1", 2).await;
     world.finish(&held[0], complete()).await.unwrap();
     let now = traffic(&world, Position::default()).await;
-    assert_eq!((now.active, now.pending, now.anything_ready), (1, 3, true));
+    assert_eq!((now.active, now.pending, now.in_line), (1, 3, 3));
 }
 
 async fn what_left_the_line_is_counted_once(dialect: Dialect) {
@@ -49,10 +49,15 @@ async fn what_waits_for_its_time_is_not_ready(dialect: Dialect) {
     let world = World::new(dialect).await;
     world.submit(task(|r| r.delay_ms = Some(60_000))).await;
     let before = traffic(&world, Position::default()).await;
-    assert_eq!((before.pending, before.anything_ready), (1, false));
+    assert_eq!((before.pending, before.in_line), (1, 0));
     // Nobody has ripened it, and it could start all the same.
     world.pass_ms(60_000);
-    assert!(traffic(&world, Position::default()).await.anything_ready);
+    assert_eq!(traffic(&world, Position::default()).await.in_line, 1);
+    // What waits for its time is pending and no part of the line.
+    world.submit(job()).await;
+    world.submit(task(|r| r.delay_ms = Some(60_000))).await;
+    let mixed = traffic(&world, Position::default()).await;
+    assert_eq!((mixed.pending, mixed.in_line), (3, 2));
 }
 
 async fn a_ledger_never_stood_in_line(dialect: Dialect) {
@@ -63,5 +68,5 @@ async fn a_ledger_never_stood_in_line(dialect: Dialect) {
     let (to, holder) = (State::Running, "boss".to_owned());
     world.ask(id, Command::Report { to, result: None, error: None, holder }).await.unwrap();
     let now = traffic(&world, Position::default()).await;
-    assert_eq!((now.active, now.pending, now.left, now.anything_ready), (0, 0, 0, false));
+    assert_eq!((now.active, now.pending, now.left, now.in_line), (0, 0, 0, 0));
 }

@@ -29,6 +29,11 @@ async fn a_finished_inference_is_removed_with_all_its_traces_after_seven_days(di
     let issue = Issue { approval: asked, approver, expires_ms: 1, issued_by, token };
     world.approvals().issue(issue).await.unwrap();
     world.vote(asked, "bob", Choice::Deny).await.unwrap();
+    let responses = windlass_store::response::Responses::new(world.store.clone());
+    assert!(!responses.is_deleted(held.task.id).await.unwrap());
+    assert!(responses.delete(held.task.id, "ann").await.unwrap());
+    assert!(!responses.delete(held.task.id, "ann").await.unwrap(), "once");
+    assert!(responses.is_deleted(held.task.id).await.unwrap());
     let alive = world.submit(inference()).await;
     let late = world.running(job()).await;
     world.pass_ms(7 * DAY_MS - 1);
@@ -46,6 +51,7 @@ async fn a_finished_inference_is_removed_with_all_its_traces_after_seven_days(di
         "task_tag",
         "approval_vote",
         "approval_token",
+        "deleted_response",
     ] {
         let column =
             if table.ends_with("spec") || table.ends_with("state") { "id" } else { "task_id" };

@@ -7,6 +7,7 @@ use windlass_domain::approval::{Choice, QuestionRequest};
 use windlass_domain::command::Command;
 use windlass_domain::id::{SessionId, StepId, TaskId};
 use windlass_domain::limit::{Limits, Mode, Pause, Rate, Rule, Scope};
+use windlass_domain::pins::Pins;
 use windlass_domain::profile::Kind;
 use windlass_domain::state::State;
 use windlass_domain::step::{StepInput, check};
@@ -32,7 +33,9 @@ conformance!(
     a_reached_limit_says_who_holds_the_slots,
     a_rate_says_until_when,
     a_worker_counts_if_it_lives_and_takes_the_queue_and_the_kind,
+    a_provider_counts_if_it_names_what_the_task_is_pinned_to,
     workers_that_hold_all_their_type_allows_are_named,
+    workers_that_hold_more_than_a_lowered_limit_are_told_as_they_are,
     the_place_in_line_is_counted_within_its_lane,
     more_than_a_thousand_before_it_are_not_counted,
     the_start_is_estimated_from_the_pace_of_its_queue,
@@ -305,6 +308,24 @@ async fn workers_that_hold_all_their_type_allows_are_named(dialect: Dialect) {
     assert_eq!(codes(&world, next).await, ["ready"]);
 }
 
+async fn workers_that_hold_more_than_a_lowered_limit_are_told_as_they_are(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let routes = Routes { queues: vec!["q".into()], ..Routes::default() };
+    let id = SessionId(Uuid::now_v7());
+    let (name, worker_type) = ("ann".to_owned(), Some("crew".to_owned()));
+    let new = NewSession { id, name, worker_type, routes, slots: 5, lease_ms: None };
+    Sessions::new(world.store.clone()).register(new).await.unwrap();
+    world.submit_all((0..5).map(|_| job()).collect()).await;
+    assert_eq!(world.claim(&id.to_string(), 5).await.len(), 5);
+    let next = world.submit(job()).await;
+    for lowered in [2, 0] {
+        put(&world, Rule { max_active: Some(lowered), ..rule(Scope::WorkerType, "crew") }).await;
+        let told = the_reason(&world, next).await;
+        let Reason::LimitReached { limit, held, holders, .. } = told else { panic!("{told:?}") };
+        assert_eq!((limit, held, holders.len()), (lowered, 5, 5));
+    }
+}
+
 async fn a_rate_says_until_when(dialect: Dialect) {
     let world = World::new(dialect).await;
     worker(&world, |_| {}).await;
@@ -318,7 +339,7 @@ async fn a_rate_says_until_when(dialect: Dialect) {
     assert_eq!(held.len(), 2);
     let id = world.submit(job()).await;
     world.pass_ms(TTL_MS - 1);
-    let told = the_reason(&world, id).await;
+    let told = why(&world, id).await;
     let expected = Reason::RateReached {
         scope: Scope::Queue,
         name: Some("q".into()),
@@ -326,16 +347,38 @@ async fn a_rate_says_until_when(dialect: Dialect) {
         period_ms: 60_000,
         until: Some(until),
     };
-    assert_eq!(told, expected);
+    assert_eq!(told[0], expected);
+    // Another one stands before it, and neither begins before the next period.
+    let Reason::InLine { ahead, estimated_start_at, .. } = told[1] else { panic!("{told:?}") };
+    assert_eq!((ahead, estimated_start_at), (1, Some(until)));
     world.set_now(until);
     worker(&world, |_| {}).await;
+    assert_eq!(codes(&world, id).await, ["ready"]);
+}
+
+async fn a_provider_counts_if_it_names_what_the_task_is_pinned_to(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let pinned = inference_with(|r| r.model = Some("m".into()));
+    let pins = pinned.pins();
+    let id = world.submit(pinned).await;
+    let nobody = Reason::NoWorker { queue: "q".into(), kind: Kind::Inference, pins };
+    let provider = |models: &[&str]| {
+        let models = models.iter().map(|model| (*model).to_owned()).collect();
+        move |routes: &mut Routes| {
+            (routes.kinds, routes.models) = (vec![Kind::Inference], models);
+        }
+    };
+    worker(&world, provider(&[])).await;
+    worker(&world, provider(&["other"])).await;
+    assert_eq!(the_reason(&world, id).await, nobody);
+    worker(&world, provider(&["other", "m"])).await;
     assert_eq!(codes(&world, id).await, ["ready"]);
 }
 
 async fn a_worker_counts_if_it_lives_and_takes_the_queue_and_the_kind(dialect: Dialect) {
     let world = World::new(dialect).await;
     let id = world.submit(job()).await;
-    let nobody = Reason::NoWorker { queue: "q".into(), kind: Kind::Job };
+    let nobody = Reason::NoWorker { queue: "q".into(), kind: Kind::Job, pins: Pins::default() };
     assert_eq!(the_reason(&world, id).await, nobody);
     worker(&world, |routes| routes.queues = vec!["other".into()]).await;
     worker(&world, |routes| routes.kinds = vec![Kind::Inference]).await;

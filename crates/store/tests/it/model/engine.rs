@@ -80,6 +80,7 @@ impl Engine {
                     task: task_id(i.hold.task),
                     lease: self.lease(i.hold.lease),
                     how: i.how.finishing(),
+                    usage: i.how.usage(),
                     actor: ACTOR.into(),
                     reason: None,
                     change: fresh(),
@@ -120,6 +121,7 @@ impl Engine {
             worker_type: None,
             queues: take.queues.iter().map(|&q| queue(q)).collect(),
             profiles: take.profiles.clone(),
+            serves: Default::default(),
             max: take.max,
             lease_ms: take.lease_ms,
             start: take.start,
@@ -246,16 +248,17 @@ impl Engine {
             approval_id: row.maybe(20, |r, i| r.uuid(i))?.map(ApprovalId),
             result: canonical(21)?,
             error: typed(22)?.map(|json| serde_json::from_value(json).expect("an error")),
-            created_at: row.time(23)?,
-            started_at: time(24)?,
-            entered_at: row.time(25)?,
-            updated_at: row.time(26)?,
+            usage: typed(23)?.map(|json| serde_json::from_value(json).expect("a usage")),
+            created_at: row.time(24)?,
+            started_at: time(25)?,
+            entered_at: row.time(26)?,
+            updated_at: row.time(27)?,
         };
         let ended = snapshot.status.is_terminal().then_some(snapshot.updated_at);
-        if time(31)? != ended {
-            return Err(Error::Corrupt(format!("{} is finished at {:?}", snapshot.id, time(31)?)));
+        if time(32)? != ended {
+            return Err(Error::Corrupt(format!("{} is finished at {:?}", snapshot.id, time(32)?)));
         }
-        let (checkpoint, progress) = (canonical(29)?, canonical(30)?);
+        let (checkpoint, progress) = (canonical(30)?, canonical(31)?);
         Ok(Known { snapshot, checkpoint, progress, history: Vec::new() })
     }
 }

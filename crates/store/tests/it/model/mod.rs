@@ -98,5 +98,5 @@ fn a_model_that_takes_a_late_finish_is_found() {
 
 #[test]
 fn a_model_that_is_blind_to_priorities_is_found() {
-    finds(Mutant::BlindToPriority, 3);
+    finds(Mutant::BlindToPriority, 5);
 }

@@ -12,6 +12,7 @@ use windlass_domain::snapshot::Snapshot;
 use windlass_domain::state::{Event, State};
 use windlass_domain::task::NewTask;
 use windlass_domain::time::Timestamp;
+use windlass_domain::usage::Usage;
 
 /// A planted mistake, to show that the comparison finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,9 +222,15 @@ fn repeated(known: &Known, command: &Command, refusal: Refusal) -> Result<State,
     if end.metadata.as_ref().is_some_and(|m| m["session_lost"] == true) {
         return Err(refusal);
     }
+    let told = |usage: &Option<Usage>| {
+        end.metadata.as_ref().and_then(|m| m.get("usage")).cloned()
+            == usage.as_ref().map(|usage| serde_json::to_value(usage).unwrap_or_default())
+    };
     let same = match (command, end.event) {
-        (Command::Complete { result, .. }, Event::Complete) => *result == known.snapshot.result,
-        (Command::Fail { error, .. }, Event::Fail) => {
+        (Command::Complete { result, usage, .. }, Event::Complete) => {
+            *result == known.snapshot.result && told(usage)
+        }
+        (Command::Fail { error, usage, .. }, Event::Fail) if told(usage) => {
             let first = end.metadata.as_ref().map(|m| &m["error"]);
             first == Some(&serde_json::to_value(error).unwrap_or_default())
         }

@@ -13,6 +13,7 @@ use windlass_domain::retry::Backoff;
 use windlass_domain::state::State;
 use windlass_domain::task::NewTask;
 use windlass_domain::time::Timestamp;
+use windlass_domain::usage::Usage;
 use windlass_domain::validate;
 use windlass_store::task::Finishing;
 
@@ -190,11 +191,23 @@ impl How {
         }
     }
 
+    /// Some tell what they took.
+    pub fn usage(&self) -> Option<Usage> {
+        let total_tokens = match *self {
+            How::Complete { result } => result.filter(|n| n % 2 == 0).map(|n| n as u64),
+            How::Fail { retry_after_ms, .. } => retry_after_ms.map(|ms| ms as u64),
+            How::Release => None,
+        }?;
+        Some(Usage { total_tokens, ..Usage::default() })
+    }
+
     pub fn command(&self, lease_id: LeaseId) -> Command {
         match self.finishing() {
-            Finishing::Complete(result) => Command::Complete { lease_id, result },
+            Finishing::Complete(result) => {
+                Command::Complete { lease_id, result, usage: self.usage() }
+            }
             Finishing::Fail { error, retry_after_ms, chance } => {
-                Command::Fail { lease_id, error, retry_after_ms, chance }
+                Command::Fail { lease_id, error, retry_after_ms, chance, usage: self.usage() }
             }
             Finishing::Release => Command::Release { lease_id },
         }

@@ -1,0 +1,1 @@
+DELETE FROM deleted_response WHERE task_id IN (SELECT value FROM json_each($1))

@@ -1,0 +1,228 @@
+//! A look at the lanes: whose turn it is for a claim, what it has in hand, and what became of it.
+//!
+//! Invariant: what is written while a look is under way is not forgotten by it.
+
+use super::claim::Claim;
+use super::common::Common;
+use super::lane::{Lanes, State};
+use crate::error::Result;
+use crate::statement;
+use crate::tx::Call;
+use crate::value::Row;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use windlass_domain::fair::{Line, Part};
+use windlass_domain::limit::{Bound, Key};
+use windlass_domain::order::run_at_of;
+use windlass_domain::pins::Serves;
+use windlass_domain::profile::Profile;
+
+statement!(SCAN, "lane/scan");
+
+/// All of the above.
+pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&SCAN];
+
+/// Where a claim looks: its queues, the first one first; and what it takes there. All kinds of work
+/// stand in one line, so that none of them goes before the others.
+#[derive(Clone, Debug)]
+pub(super) struct Lines {
+    pub(super) queues: Vec<String>,
+    pub(super) profiles: Vec<Profile>,
+    pub(super) serves: Serves,
+}
+
+impl Lines {
+    pub(super) fn of(claim: &Claim) -> Lines {
+        let is_claimed = |profile: &Profile| *profile != Profile::Ledger;
+        Lines {
+            queues: claim.queues.clone(),
+            profiles: claim.profiles.iter().copied().filter(is_claimed).collect(),
+            serves: claim.serves.clone(),
+        }
+    }
+
+    /// Whether it may take what stands in this lane.
+    pub(super) fn take(&self, common: &Common) -> bool {
+        self.profiles.contains(&common.profile) && self.serves.has(&common.pins)
+    }
+
+    fn take_from(&self, state: &State, lane: i64) -> bool {
+        state.lanes.get(&lane).is_some_and(|common| self.take(common))
+    }
+}
+
+/// A look at the lanes that is under way. Dropping it forgets it; what it had in hand and did not
+/// settle may still be there.
+pub(super) struct Looking {
+    lanes: Arc<Lanes>,
+    look: u64,
+    in_hand: Vec<Part>,
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        let mut state = self.lanes.lock();
+        state.under_way.retain(|(look, _)| *look != self.look);
+        for part in std::mem::take(&mut self.in_hand) {
+            state.open(part.lane, part.from_key);
+            state.give_back(part.lane, part.quota);
+        }
+    }
+}
+
+/// What a plan found.
+pub(super) struct Plan {
+    pub(super) parts: Vec<Part>,
+    /// Whether something was passed over because a limit is reached.
+    pub(super) held_back: bool,
+}
+
+impl Looking {
+    /// A look begins.
+    pub(super) fn begin(lanes: &Arc<Lanes>) -> Looking {
+        let mut state = lanes.lock();
+        state.looks += 1;
+        let look = state.looks;
+        state.under_way.push((look, HashMap::new()));
+        drop(state);
+        Looking { lanes: Arc::clone(lanes), look, in_hand: Vec::new() }
+    }
+
+    /// The lanes that it has in hand.
+    pub(super) fn in_hand(&self) -> impl Iterator<Item = i64> {
+        self.in_hand.iter().map(|part| part.lane)
+    }
+
+    /// Whether these lines may have something for those who look there.
+    pub(super) fn is_anybody(&self, asked: &[&Lines]) -> bool {
+        let state = self.lanes.lock();
+        let mut all = asked.iter().flat_map(|lines| lines.queues.iter().map(move |q| (lines, q)));
+        all.any(|(lines, name)| {
+            let line = state.lines.get(name);
+            line.is_some_and(|line| line.lanes().any(|lane| lines.take_from(&state, lane)))
+        })
+    }
+
+    /// What binds the lanes whose turn comes next, `max` of each line, leaving out those that are
+    /// stopped or full, or were full a moment ago.
+    pub(super) fn candidates(
+        &self,
+        asked: &[&Lines],
+        max: usize,
+        is_full: impl Fn(&Key) -> bool,
+    ) -> Vec<Arc<[Bound]>> {
+        let mut state = self.lanes.lock();
+        let mut found = Vec::new();
+        for (lines, name) in asked.iter().flat_map(|l| l.queues.iter().map(move |q| (l, q))) {
+            let Some(line) = state.lines.remove(name) else { continue };
+            let mut open = |lane| {
+                let bounds = state.bounds(lane);
+                let full = bounds.iter().any(|bound| {
+                    bound.lets_nothing_begin() || is_full(&bound.key) || state.is_full(&bound.key)
+                });
+                let is_open = !full && lines.take_from(&state, lane);
+                if is_open {
+                    found.push(bounds);
+                }
+                is_open
+            };
+            line.next_lanes(max, &mut open);
+            state.lines.insert(name.clone(), line);
+        }
+        found
+    }
+
+    /// What the next `max` tasks of these lines are, as far as they fit, the first line first.
+    pub(super) fn plan(
+        &mut self,
+        lines: &Lines,
+        max: i64,
+        mut fits: impl FnMut(&[Bound]) -> bool,
+    ) -> Plan {
+        let mut state = self.lanes.lock();
+        let mut plan = Plan { parts: Vec::new(), held_back: false };
+        let mut left = max;
+        for name in &lines.queues {
+            let Some(mut line) = state.lines.remove(name) else { continue };
+            let parts = line.take(left, |lane| {
+                if !lines.take_from(&state, lane) {
+                    return false;
+                }
+                let fits = fits(&state.bounds(lane));
+                plan.held_back |= !fits;
+                fits
+            });
+            state.lines.insert(name.clone(), line);
+            left -= parts.iter().map(|part| part.quota).sum::<i64>();
+            plan.parts.extend(parts);
+        }
+        drop(state);
+        for part in &plan.parts {
+            match self.in_hand.iter_mut().find(|known| known.lane == part.lane) {
+                Some(known) => known.quota += part.quota,
+                None => self.in_hand.push(*part),
+            }
+        }
+        plan
+    }
+
+    /// Which of these parts have a neighbour in their venture: what comes behind them matters then.
+    pub(super) fn neighbours(&self, parts: &[Part]) -> Vec<bool> {
+        let mut state = self.lanes.lock();
+        let has =
+            |part: &Part| state.line(part.lane).is_some_and(|(line, _)| line.has_others(part.lane));
+        parts.iter().map(has).collect()
+    }
+
+    /// What became of a part: how many tasks were taken, and the key of the last, or of the next.
+    pub(super) fn settle(&mut self, lane: i64, taken: i64, last_key: Option<i64>) {
+        let Some(at) = self.in_hand.iter().position(|part| part.lane == lane) else { return };
+        let part = self.in_hand.swap_remove(at);
+        let mut state = self.lanes.lock();
+        if let Some(key) = last_key {
+            state.past = state.past.max(run_at_of(key));
+        }
+        let written = state.written(self.look, lane);
+        state.give_back(lane, part.quota - taken);
+        match (taken < part.quota, written) {
+            (true, None) => state.close(lane),
+            (true, Some(key)) => state.set(lane, key),
+            (false, written) => {
+                // Without a key nobody knows whether its next head is urgent, too.
+                let key = last_key.unwrap_or(part.from_key.max(0));
+                state.set(lane, written.map_or(key, |written| written.min(key)));
+            }
+        }
+    }
+
+    /// What a scan found, in place of what was known; but what was written since it began stays.
+    pub(super) fn scanned(&self, rows: &[Row], took: Duration) -> Result<()> {
+        let mut found = HashMap::new();
+        let mut state = self.lanes.lock();
+        for row in rows {
+            let (lane, common) = Common::read(row)?;
+            state.learn(lane, common);
+            found.insert(lane, row.int(Common::COLUMNS)?);
+        }
+        let known: Vec<i64> = state.lines.values().flat_map(Line::lanes).collect();
+        for lane in known.into_iter().filter(|lane| !found.contains_key(lane)) {
+            match state.written(self.look, lane) {
+                Some(key) => state.set(lane, key),
+                None => state.close(lane),
+            }
+        }
+        for (lane, key) in found {
+            let written = state.written(self.look, lane);
+            state.set(lane, written.map_or(key, |written| written.min(key)));
+        }
+        state.scanned = Some(Instant::now());
+        state.scan_took = took;
+        Ok(())
+    }
+}
+
+/// Looks everywhere.
+pub(super) fn scan<'a>() -> Call<'a> {
+    Call::one(&SCAN, Vec::new())
+}

@@ -1,0 +1,175 @@
+//! Turns between ventures when something holds one of them back, between kinds of work in one
+//! queue, and of tasks whose time comes all at once.
+
+use crate::world::*;
+use std::time::Duration;
+use windlass_domain::limit::{Limits, Mode, Pause, Rule, Scope};
+use windlass_domain::profile::Kind;
+use windlass_domain::request::SubmitRequest;
+use windlass_domain::task::NewTask;
+use windlass_store::statement::Dialect;
+use windlass_store::task::Tasks;
+
+conformance!(
+    a_newcomer_takes_turns_although_somebody_is_held_back,
+    what_was_held_back_saves_no_turns_up,
+    a_pin_that_nobody_has_moves_nobodys_turn,
+    kinds_of_work_in_one_queue_take_turns,
+    an_urgent_task_goes_before_others_of_its_venture_whatever_its_kind,
+    what_becomes_due_at_once_is_served_in_turns,
+    a_task_that_parks_makes_room_at_once,
+    what_another_node_was_heard_to_submit_does_not_wait_for_the_backlog,
+);
+
+fn of(venture: &str) -> NewTask {
+    task(|r| r.venture = Some(venture.into()))
+}
+
+fn many(venture: &str, count: usize) -> Vec<NewTask> {
+    (0..count).map(|_| of(venture)).collect()
+}
+
+/// The ventures of the next tasks, one claim each; each is completed at once.
+async fn served(world: &World, count: usize) -> Vec<String> {
+    let mut ventures = Vec::new();
+    for _ in 0..count {
+        let Some(held) = world.claim("w1", 1).await.pop() else { break };
+        ventures.push(held.task.venture.clone().unwrap_or_default());
+        world.finish(&held, complete()).await.unwrap();
+    }
+    ventures
+}
+
+fn count(served: &[String], venture: &str) -> usize {
+    served.iter().filter(|name| *name == venture).count()
+}
+
+fn hold_back(world: &World, venture: &str) {
+    let pause = Pause {
+        scope: Scope::Venture,
+        name: Some(venture.into()),
+        mode: Mode::Pause,
+        reason: None,
+    };
+    world.tasks.bind(Some(Limits::new([]).with_pauses([pause])));
+}
+
+async fn a_newcomer_takes_turns_although_somebody_is_held_back(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    // One at its limit, and the rest of it waits.
+    let max_active = Some(1);
+    let rule = Rule {
+        scope: Scope::Venture,
+        name: Some("held".into()),
+        max_active,
+        max_pending: None,
+        rate: None,
+    };
+    world.tasks.bind(Some(Limits::new([rule])));
+    world.submit_all(many("held", 3)).await;
+    assert_eq!(world.claim("w2", 5).await.len(), 1);
+    world.submit_all(many("old", 80)).await;
+    assert_eq!(count(&served(&world, 40).await, "old"), 40);
+    world.submit_all(many("new", 40)).await;
+    let after = served(&world, 20).await;
+    assert_eq!((count(&after, "old"), count(&after, "new")), (10, 10), "{after:?}");
+}
+
+async fn what_was_held_back_saves_no_turns_up(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    hold_back(&world, "held");
+    world.submit_all(many("held", 60)).await;
+    world.submit_all(many("free", 80)).await;
+    assert_eq!(count(&served(&world, 40).await, "free"), 40);
+    world.tasks.bind(Some(Limits::new([])));
+    let after = served(&world, 20).await;
+    assert_eq!((count(&after, "held"), count(&after, "free")), (10, 10), "{after:?}");
+}
+
+async fn a_pin_that_nobody_has_moves_nobodys_turn(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let pinned = |r: &mut SubmitRequest| {
+        (r.kind, r.pool) = (Some(Kind::Inference), Some("fast".into()));
+        (r.model, r.venture) = (Some("nobody has it".into()), Some("pinned".into()));
+    };
+    world.submit(task(pinned)).await;
+    world.submit_all(many("old", 60)).await;
+    assert_eq!(count(&served(&world, 30).await, "old"), 30);
+    world.submit_all(many("new", 30)).await;
+    let after = served(&world, 20).await;
+    assert_eq!((count(&after, "old"), count(&after, "new")), (10, 10), "{after:?}");
+}
+
+async fn kinds_of_work_in_one_queue_take_turns(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    world.submit_all(many("jobs", 50)).await;
+    let delegated = |r: &mut SubmitRequest| r.venture = Some("delegations".into());
+    world.submit_all((0..10).map(|_| delegation(delegated)).collect()).await;
+    let all = served(&world, 20).await;
+    assert_eq!((count(&all, "jobs"), count(&all, "delegations")), (10, 10), "{all:?}");
+}
+
+async fn an_urgent_task_goes_before_others_of_its_venture_whatever_its_kind(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    world.submit_all(many("v", 20)).await;
+    served(&world, 2).await;
+    let urgent = delegation(|r| (r.venture, r.priority) = (Some("v".into()), Some(9)));
+    let id = world.submit(urgent).await;
+    assert_eq!(world.claim("w1", 1).await[0].task.id, id);
+}
+
+async fn what_becomes_due_at_once_is_served_in_turns(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let due = |venture: String, delay: i64| {
+        task(|r| (r.venture, r.delay_ms) = (Some(venture), Some(delay)))
+    };
+    world.submit_all((0..3_000).map(|_| due("big".into(), 1_000)).collect()).await;
+    world.submit_all((0..10).map(|n| due(format!("v{n}"), 1_001)).collect()).await;
+    world.pass_ms(2_000);
+    let (mut big, mut others) = (0, 0);
+    while others < 10 {
+        for held in world.claim("w1", 20).await {
+            match held.task.venture.as_deref() {
+                Some("big") => big += 1,
+                _ => others += 1,
+            }
+        }
+    }
+    assert!(big < 150, "{big} of the 3,000 went first: more than 5 %");
+}
+
+async fn what_another_node_was_heard_to_submit_does_not_wait_for_the_backlog(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    // It looks everywhere only when it hears of something, or has nothing left.
+    let here = Tasks::new(world.store.clone()).with_full_scan(Duration::from_secs(3_600));
+    for outcome in here.submit(many("big", 500)).await {
+        outcome.unwrap();
+    }
+    assert_eq!(here.claim(claim_of("w1", &["q"], 1)).await.unwrap().len(), 1);
+    let urgent = task(|r| (r.venture, r.priority) = (Some("big".into()), Some(9)));
+    let id = world.submit(urgent).await;
+    here.heard();
+    let mut before = 0;
+    loop {
+        let held = here.claim(claim_of("w1", &["q"], 1)).await.unwrap();
+        assert_eq!(held.len(), 1);
+        if held[0].task.id == id {
+            break;
+        }
+        before += 1;
+    }
+    assert!(before < 400, "{before} of the backlog went before it");
+}
+
+async fn a_task_that_parks_makes_room_at_once(dialect: Dialect) {
+    use windlass_domain::command::Command;
+    let world = World::new(dialect).await;
+    let max_active = Some(1);
+    let rule = Rule { scope: Scope::Global, name: None, max_active, max_pending: None, rate: None };
+    world.tasks.bind(Some(Limits::new([rule])));
+    let held = world.running(job()).await;
+    let next = world.submit(job()).await;
+    assert_eq!(world.claim("w2", 1).await.len(), 0);
+    world.ask(held.task.id, Command::Wait { lease_id: held.lease_id }).await.unwrap();
+    assert_eq!(world.claim("w2", 1).await[0].task.id, next);
+}
