@@ -10,7 +10,8 @@
 //! decides within a venture; between ventures it moves a head by one turn and no more, so an urgent
 //! task is next, and a thousand of them are not.
 //! Absent: what is ready, and limits. The caller says which lanes may have something, from which
-//! key on, and whether one more task of a lane fits.
+//! key on, and whether one more task of a lane fits. What it has not counted yet ends a look: nobody
+//! is passed over for not being counted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -49,6 +50,42 @@ impl Share {
         let urgent = i64::from(*key < 0);
         Some(2 * (self.turn - urgent) + (1 - urgent))
     }
+
+    /// Which of its lanes is next. Of a lane only the head is known, so a share that has several
+    /// turns takes from its lanes in turn: an urgent one is not behind what follows another's
+    /// urgent head.
+    fn next<F: Into<Fit>>(
+        &self,
+        quotas: &BTreeMap<i64, i64>,
+        full: &mut BTreeSet<i64>,
+        fits: &mut impl FnMut(i64) -> F,
+    ) -> Next {
+        let mut heads: Vec<i64> = self.heads.iter().map(|(_, lane)| *lane).collect();
+        if heads.len() > 1 {
+            heads.sort_by_key(|lane| quotas.get(lane).copied().unwrap_or_default());
+        }
+        for lane in heads {
+            // Asked once: what is full stays full.
+            if full.contains(&lane) {
+                continue;
+            }
+            match fits(lane).into() {
+                Fit::Yes => return Next::Lane(lane),
+                Fit::No => drop(full.insert(lane)),
+                Fit::Unknown => return Next::Unknown,
+            }
+        }
+        Next::Nothing
+    }
+}
+
+/// What a share has for its turn.
+enum Next {
+    Lane(i64),
+    /// Nothing of it fits.
+    Nothing,
+    /// It is not known yet what fits.
+    Unknown,
 }
 
 /// What a claim may take of one lane.
@@ -61,6 +98,26 @@ pub struct Part {
     /// At most so many.
     pub quota: i64,
 }
+
+/// Whether one more task of a lane may be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// It may; it takes its place.
+    Yes,
+    /// Something holds it back.
+    No,
+    /// Nobody has counted yet.
+    Unknown,
+}
+
+impl From<bool> for Fit {
+    fn from(fits: bool) -> Fit {
+        if fits { Fit::Yes } else { Fit::No }
+    }
+}
+
+/// How many lanes are called for each share that is wanted, at most.
+const LANES_EACH: usize = 4;
 
 impl Line {
     /// The lane may have something from `key` on, or from the lower one that was known.
@@ -124,20 +181,31 @@ impl Line {
         self.lanes.is_empty()
     }
 
-    /// Calls `open` with the lanes whose turn comes next, until it has agreed to `count`.
+    /// Calls `open` with the lanes whose turn comes next, until it has agreed to one of each of
+    /// `count` shares. One share's many lanes do not hide the other shares.
     pub fn next_lanes(&self, count: usize, mut open: impl FnMut(i64) -> bool) {
         let shares = self.order.iter().filter_map(|(_, name)| self.shares.get(name));
-        let mut lanes = shares.flat_map(|share| share.heads.iter().map(|(_, lane)| *lane));
-        let mut left = count;
-        while left > 0 {
-            let Some(lane) = lanes.next() else { return };
-            left -= usize::from(open(lane));
+        let (mut shares_left, mut lanes_left) = (count, count.saturating_mul(LANES_EACH));
+        for share in shares {
+            let mut agreed = 0;
+            for (_, lane) in &share.heads {
+                if agreed == count || lanes_left == agreed {
+                    break;
+                }
+                agreed += usize::from(open(*lane));
+            }
+            lanes_left -= agreed;
+            shares_left -= usize::from(agreed > 0);
+            if shares_left == 0 || lanes_left == 0 {
+                return;
+            }
         }
     }
 
     /// Whose turn the next `max` tasks are, as far as they fit. Those turns are over then; what
-    /// could not be taken is given back by [`Line::give_back`].
-    pub fn take(&mut self, max: i64, mut fits: impl FnMut(i64) -> bool) -> Vec<Part> {
+    /// could not be taken is given back by [`Line::give_back`]. It ends where it is not known
+    /// whether something fits.
+    pub fn take<F: Into<Fit>>(&mut self, max: i64, mut fits: impl FnMut(i64) -> F) -> Vec<Part> {
         let mut quotas: BTreeMap<i64, i64> = BTreeMap::new();
         let mut full: BTreeSet<i64> = BTreeSet::new();
         let mut passed: Vec<Arc<str>> = Vec::new();
@@ -145,27 +213,21 @@ impl Line {
         let mut left = max;
         let now = self.now();
         while left > 0 {
-            let Some((_, name)) = self.order.pop_first() else { break };
+            let Some((place, name)) = self.order.pop_first() else { break };
             let Some(share) = self.shares.get_mut(&name) else { continue };
             share.place = None;
-            let mut has_room = |lane: &i64| {
-                // Asked once: what is full stays full.
-                let room = !full.contains(lane) && fits(*lane);
-                if !room {
-                    full.insert(*lane);
+            let lane = match share.next(&quotas, &mut full, &mut fits) {
+                Next::Lane(lane) => lane,
+                Next::Nothing => {
+                    share.is_held_back |= !served.contains(&name);
+                    passed.push(name);
+                    continue;
                 }
-                room
-            };
-            // Of a lane only the head is known, so a share that has several turns takes from its
-            // lanes in turn: an urgent one is not behind what follows another's urgent head.
-            let mut heads: Vec<i64> = share.heads.iter().map(|(_, lane)| *lane).collect();
-            if heads.len() > 1 {
-                heads.sort_by_key(|lane| quotas.get(lane).copied().unwrap_or_default());
-            }
-            let Some(lane) = heads.into_iter().find(|lane| has_room(lane)) else {
-                share.is_held_back |= !served.contains(&name);
-                passed.push(name);
-                continue;
+                Next::Unknown => {
+                    share.place = Some(place);
+                    self.order.insert((place, name));
+                    break;
+                }
             };
             *quotas.entry(lane).or_default() += 1;
             left -= 1;
@@ -373,5 +435,46 @@ mod tests {
         line.give_back(1, 40);
         let parts = line.take(40, |_| true);
         assert_eq!(parts, [Part { lane: 1, from_key: key(0), quota: 40 }]);
+    }
+
+    #[test]
+    fn nobody_is_passed_over_for_not_being_counted() {
+        let mut line = Line::default();
+        line.open("a", 1, key(0));
+        line.open("b", 2, key(0));
+        let mut counted = false;
+        let mut served: BTreeMap<i64, i64> = BTreeMap::new();
+        for _ in 0..2 {
+            let fits = |lane| if lane == 1 || counted { Fit::Yes } else { Fit::Unknown };
+            let left = 10 - served.values().sum::<i64>();
+            for part in line.take(left, fits) {
+                *served.entry(part.lane).or_default() += part.quota;
+            }
+            counted = true;
+        }
+        assert_eq!(served, BTreeMap::from([(1, 5), (2, 5)]));
+    }
+
+    #[test]
+    fn many_lanes_of_one_share_do_not_hide_the_next_share() {
+        let mut line = Line::default();
+        (0..1_000).for_each(|lane| line.open("a", lane, key(0)));
+        line.open("b", 1_000, key(0));
+        let called = |count| {
+            let mut called = Vec::new();
+            line.next_lanes(count, |lane| {
+                called.push(lane);
+                true
+            });
+            called
+        };
+        assert_eq!((called(0).len(), called(1).len(), called(10).len()), (0, 1, 11));
+        assert_eq!(called(10).last(), Some(&1_000));
+        let mut looked = 0;
+        line.next_lanes(10, |_| {
+            looked += 1;
+            false
+        });
+        assert_eq!(looked, 1_001, "what is not open is passed over");
     }
 }

@@ -185,8 +185,8 @@ impl Tasks {
         }
     }
 
-    /// Takes these very tasks, as far as they are ready, in the claim's lanes, and within limits.
-    /// What it could not take is not in the answer.
+    /// Takes these very tasks, as far as they are ready, in the claim's lanes, and within limits; at
+    /// most `max` of them. What it could not take is not in the answer.
     pub async fn claim_tasks(&self, claim: &Claim, ids: Vec<TaskId>) -> Result<Vec<Assignment>> {
         let limits = self.lanes.limits();
         let mut asks: Vec<Named> = Vec::with_capacity(ids.len());
@@ -214,10 +214,11 @@ impl Tasks {
         let asked = claim.clone();
         let body = move |tx: &mut dyn Tx| {
             let mut room = Room::adding(asks.len());
-            let mut free = usize::MAX;
+            let mut free = asked.max;
             if let Some(limits) = &limits {
                 let claims = std::iter::once(&asked);
-                free = slot::free(tx, limits, claims, &mut room)?.pop().unwrap_or(free);
+                let of_type = slot::free(tx, limits, claims, &mut room)?.pop();
+                free = free.min(of_type.unwrap_or(free));
                 room.hold(tx, Lock::Active, asks.iter().map(|named| &named.bounds[..]))?;
             }
             let now = tx.now()?;

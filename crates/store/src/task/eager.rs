@@ -5,7 +5,7 @@
 //! where one waits, and the new one otherwise, within limits. Nothing is handed over before COMMIT.
 
 use super::claim::{self, Assignment, Claim};
-use super::hand_over::{Handed, hand_over};
+use super::hand_over::{self, Handed, hand_over};
 use super::hot::task_of;
 use super::lane::Lanes;
 use super::room::{Lock, Room};
@@ -22,7 +22,7 @@ use uuid::Uuid;
 use windlass_domain::limit::{Bound, Limits};
 use windlass_domain::pins::Pins;
 use windlass_domain::profile::Profile;
-use windlass_domain::task::{NewTask, When};
+use windlass_domain::task::NewTask;
 
 /// Each further worker is a further statement, which everybody in the batch waits for.
 const MOST_WORKERS: usize = 4;
@@ -36,16 +36,16 @@ pub trait Idle: Send + Sync {
     /// A limit that held tasks of this queue back has room again.
     fn room(&self, queue: &str);
 
-    /// What they got for waiting: nothing, if the submit failed or others were faster.
-    fn deliver(&self, claim: &Claim, assignments: Vec<Assignment>);
+    /// What they got for waiting: nothing, if the submit failed or others were faster. So many of
+    /// them, `new`, were submitted just now; others waited before those, which wait themselves then.
+    fn deliver(&self, claim: &Claim, assignments: Vec<Assignment>, new: usize);
 }
 
 /// Those who wait for these tasks.
 fn offers(idle: &dyn Idle, tasks: &[Placed]) -> Vec<Claim> {
     let mut wanted: Vec<((&str, Profile, Pins), usize)> = Vec::new();
-    let now = |task: &&NewTask| matches!(task.run_at, When::After(ms) if ms <= 0);
     let tasks = tasks.iter().map(|placed| &placed.task);
-    for task in tasks.filter(|t| t.profile != Profile::Ledger).filter(now) {
+    for task in tasks.filter(|task| hand_over::is_for_now(task)) {
         let alike = (task.queue.as_str(), task.profile, task.pins());
         match wanted.iter_mut().find(|(known, _)| *known == alike) {
             Some((_, count)) => *count += 1,
@@ -86,7 +86,8 @@ pub(super) async fn submit(
     let (told, waiting) = (Arc::clone(idle), claims.clone());
     let deliver = move |mut done: Done| {
         for (claim, assignments) in waiting.iter().zip(done.taken()?) {
-            told.deliver(claim, assignments);
+            let new = assignments.iter().filter(|a| ids.contains(&a.task.id.0)).count();
+            told.deliver(claim, assignments, new);
         }
         Some(done.outcomes)
     };
@@ -100,7 +101,7 @@ pub(super) async fn submit(
         }
         Err(_) => {
             // The plain submit meets the same error again, and knows how to split it.
-            claims.iter().for_each(|claim| idle.deliver(claim, Vec::new()));
+            claims.iter().for_each(|claim| idle.deliver(claim, Vec::new(), 0));
             return None;
         }
     };
@@ -114,7 +115,9 @@ async fn find_again(store: &Store, claims: &[Claim], idle: &dyn Idle) {
         let body = move |tx: &mut dyn Tx| claim::assignments(&tx.run(claim::assigned(&wanted))?);
         let taken = store.read("claimed_before", body).await;
         // Without an answer the worker learns of it by its next heartbeat.
-        idle.deliver(claim, taken.unwrap_or_default());
+        let taken = taken.unwrap_or_default();
+        let new = taken.len();
+        idle.deliver(claim, taken, new);
     }
 }
 
@@ -134,7 +137,7 @@ struct Done {
 /// What the claims got.
 enum Given {
     Taken(Box<Took>),
-    Lone(Vec<Assignment>),
+    Each(Vec<Vec<Assignment>>),
     /// Nobody knows: it is to be read again.
     Again,
 }
@@ -144,7 +147,7 @@ impl Done {
     fn taken(&mut self) -> Option<Vec<Vec<Assignment>>> {
         match std::mem::replace(&mut self.taken, Given::Again) {
             Given::Again => None,
-            Given::Lone(assignments) => Some(vec![assignments]),
+            Given::Each(assignments) => Some(assignments),
             Given::Taken(took) => {
                 Some(took.settle().0.into_iter().map(|taken| taken.assignments).collect())
             }
@@ -172,14 +175,15 @@ impl Batch {
             let taken = match handed {
                 Handed::New(taken) => {
                     outcomes.insert(placed.task.id.0, Ok(submitted(&placed.task)));
-                    Given::Lone(taken)
+                    Given::Each(vec![taken])
                 }
                 Handed::Known => Given::Again,
             };
             return Ok(Done { outcomes, taken });
         }
         if accepted.is_empty() {
-            let taken = Given::Lone(Vec::new());
+            // Each of those who waited is told, or it would wait for ever.
+            let taken = Given::Each(vec![Vec::new(); self.claims.len()]);
             return Ok(Done { outcomes, taken });
         }
         let (inserted, ids) = insert(tx, &accepted);

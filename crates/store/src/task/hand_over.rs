@@ -25,9 +25,10 @@ use windlass_domain::command::Command;
 use windlass_domain::decide::{Decision, decide};
 use windlass_domain::id::LeaseId;
 use windlass_domain::limit::Bound;
+use windlass_domain::profile::Profile;
 use windlass_domain::snapshot::Snapshot;
 use windlass_domain::state::State;
-use windlass_domain::task::NewTask;
+use windlass_domain::task::{NewTask, When};
 use windlass_domain::time::Timestamp;
 
 statement!(HAND_OVER, "task/hand_over");
@@ -46,8 +47,23 @@ pub(super) enum Handed {
 /// More lanes than this with something in them are a backlog, and no idle service.
 const MOST_LANES: usize = 8;
 
+/// Whether anybody may be given this task at once.
+pub(super) fn is_for_now(task: &NewTask) -> bool {
+    let is_now = matches!(task.run_at, When::After(ms) if ms <= 0);
+    is_now && task.profile != Profile::Ledger
+}
+
+/// Whether the claim would take this task. It waits for a task of its batch, but that one may have
+/// been refused, and this be the one that is left.
+fn is_wanted(task: &NewTask, claim: &Claim) -> bool {
+    is_for_now(task)
+        && claim.queues.contains(&task.queue)
+        && claim.profiles.contains(&task.profile)
+        && claim.serves.has(&task.pins())
+}
+
 /// Submits a task and hands it over to `claim`, if limits permit that and nothing waits before it.
-/// `None`: too much waits; nothing is written.
+/// `None`: too much waits, or the claim is not for this task; nothing is written.
 pub(super) fn hand_over(
     tx: &mut dyn Tx,
     lanes: &Arc<Lanes>,
@@ -55,6 +71,9 @@ pub(super) fn hand_over(
     claim: &Claim,
     room: &mut Room,
 ) -> Result<Option<Handed>> {
+    if !is_wanted(&placed.task, claim) {
+        return Ok(None);
+    }
     // What its holder's type allows is counted by an ordinary claim.
     if lanes.limits().is_some_and(|limits| slot::is_bound(&limits, claim)) {
         return Ok(None);

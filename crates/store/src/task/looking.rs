@@ -12,7 +12,7 @@ use crate::value::Row;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use windlass_domain::fair::{Line, Part};
+use windlass_domain::fair::{Fit, Line, Part};
 use windlass_domain::limit::{Bound, Key};
 use windlass_domain::order::run_at_of;
 use windlass_domain::pins::Serves;
@@ -76,6 +76,8 @@ pub(super) struct Plan {
     pub(super) parts: Vec<Part>,
     /// Whether something was passed over because a limit is reached.
     pub(super) held_back: bool,
+    /// Whether it ends before something that is not counted yet.
+    pub(super) uncounted: bool,
 }
 
 impl Looking {
@@ -104,8 +106,8 @@ impl Looking {
         })
     }
 
-    /// What binds the lanes whose turn comes next, `max` of each line, leaving out those that are
-    /// stopped or full, or were full a moment ago.
+    /// What binds the lanes whose turn comes next, those of `max` ventures of each line, leaving out
+    /// those that are stopped or full, or were full a moment ago.
     pub(super) fn candidates(
         &self,
         asked: &[&Lines],
@@ -133,29 +135,45 @@ impl Looking {
         found
     }
 
-    /// What the next `max` tasks of these lines are, as far as they fit, the first line first.
+    /// What the next `max` tasks of these lines are, as far as they fit, the first line first. Where
+    /// `fits` cannot tell, the plan ends.
     pub(super) fn plan(
         &mut self,
         lines: &Lines,
         max: i64,
-        mut fits: impl FnMut(&[Bound]) -> bool,
+        mut fits: impl FnMut(&[Bound]) -> Option<bool>,
     ) -> Plan {
         let mut state = self.lanes.lock();
-        let mut plan = Plan { parts: Vec::new(), held_back: false };
+        let mut plan = Plan { parts: Vec::new(), held_back: false, uncounted: false };
         let mut left = max;
         for name in &lines.queues {
             let Some(mut line) = state.lines.remove(name) else { continue };
             let parts = line.take(left, |lane| {
                 if !lines.take_from(&state, lane) {
-                    return false;
+                    return Fit::No;
                 }
-                let fits = fits(&state.bounds(lane));
-                plan.held_back |= !fits;
-                fits
+                let bounds = state.bounds(lane);
+                let is_out =
+                    |bound: &Bound| bound.lets_nothing_begin() || state.is_full(&bound.key);
+                match fits(&bounds) {
+                    Some(true) => return Fit::Yes,
+                    // What is left out of the candidates is not counted, either.
+                    None if !bounds.iter().any(is_out) => {
+                        plan.uncounted = true;
+                        return Fit::Unknown;
+                    }
+                    _ => {}
+                }
+                plan.held_back = true;
+                Fit::No
             });
             state.lines.insert(name.clone(), line);
             left -= parts.iter().map(|part| part.quota).sum::<i64>();
             plan.parts.extend(parts);
+            if plan.uncounted {
+                // Nor is a later queue served before an earlier one.
+                break;
+            }
         }
         drop(state);
         for part in &plan.parts {

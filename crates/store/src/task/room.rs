@@ -246,6 +246,16 @@ impl Room {
         true
     }
 
+    /// The same; `None` if that is not counted yet.
+    pub(super) fn fit(&mut self, bounds: &[Bound]) -> Option<bool> {
+        if bounds.iter().any(|bound| self.is_full(&bound.key)) {
+            return Some(false);
+        }
+        let is_counted =
+            |bound: &Bound| !bound.binds_claims() || self.counts.contains_key(&bound.key);
+        bounds.iter().all(is_counted).then(|| self.admit(bounds))
+    }
+
     /// What is held now, for [`Room::go_back`].
     pub(super) fn mark(&self) -> Counts {
         self.counts.clone()

@@ -37,9 +37,9 @@ const RIPEN_LIMIT: i64 = 1_000;
 /// The most tasks that one claim takes.
 const MOST_TASKS: usize = 1_000;
 
-/// How many more lanes than tasks wanted a claim looks at first, and by how much more each time
+/// How many more ventures than tasks wanted a claim looks at first, and by how much more each time
 /// that those turn out to be full: a few looks go past any number of them.
-const MORE_LANES: usize = 16;
+const MORE_VENTURES: usize = 16;
 const MORE_EACH_TIME: usize = 4;
 
 /// The ids that one try of a claim gives out. Fresh on every try, unlike other ids: the claim's id
@@ -234,12 +234,12 @@ fn plan(
     let Some(room) = room else {
         for (asking, parts) in asking.iter().zip(plans) {
             let left = asking.left() - quota(parts);
-            add(parts, looking.plan(&asking.lines, left, |_| true).parts);
+            add(parts, looking.plan(&asking.lines, left, |_| Some(true)).parts);
         }
         return Ok(false);
     };
     let mut held_back = false;
-    let mut more = MORE_LANES;
+    let mut more = MORE_VENTURES;
     // Those whose turn it is may be full: then it is the next ones' turn.
     loop {
         let left = |(asking, parts): &(&Asking, &Vec<Part>)| asking.left() - quota(parts);
@@ -254,14 +254,16 @@ fn plan(
             return Ok(held_back || (wanted > 0 && looking.is_anybody(&all)));
         }
         room.hold(tx, Lock::Active, candidates.iter().map(|bounds| &bounds[..]))?;
+        let mut uncounted = false;
         for (asking, parts) in asking.iter().zip(plans.iter_mut()) {
             let left = asking.left() - quota(parts);
-            let planned = looking.plan(&asking.lines, left, |bounds| room.admit(bounds));
+            let planned = looking.plan(&asking.lines, left, |bounds| room.fit(bounds));
             held_back |= planned.held_back;
+            uncounted |= planned.uncounted;
             add(parts, planned.parts);
         }
         lanes.fill(room.full().cloned());
-        if !held_back {
+        if !held_back && !uncounted {
             return Ok(false);
         }
         more *= MORE_EACH_TIME;

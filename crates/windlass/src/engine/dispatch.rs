@@ -351,11 +351,11 @@ impl Idle for Dispatcher {
         self.lock().wake(queue, CHAIN);
     }
 
-    fn deliver(&self, claim: &Claim, assignments: Vec<Assignment>) {
+    fn deliver(&self, claim: &Claim, assignments: Vec<Assignment>, new: usize) {
         let mut state = self.lock();
         let Some(woken) = state.offered.remove(&claim.claim) else { return };
         if let Some(queue) = claim.queues.first().and_then(|name| state.queues.get_mut(name)) {
-            queue.handed_over += assignments.len();
+            queue.handed_over += new;
         }
         drop(state);
         let (tasks, runtime) = (self.tasks.clone(), self.runtime.clone());

@@ -195,8 +195,7 @@ impl Engine {
             return Ok(self.inner.tasks.fill_steps(given).await?);
         }
         if !request.tasks.is_empty() {
-            let tasks = request.tasks.into_iter().take(max).collect();
-            let taken = self.inner.tasks.claim_tasks(&claim, tasks).await?;
+            let taken = self.inner.tasks.claim_tasks(&claim, request.tasks).await?;
             self.attended(id, &taken);
             self.tell_event();
             return Ok(self.inner.tasks.fill_steps(taken).await?);

@@ -5,6 +5,7 @@ use crate::refusal::{CHANGE, LEASE, instant};
 use crate::world::*;
 use std::sync::{Arc, Mutex};
 use windlass_domain::id::TaskId;
+use windlass_domain::limit::{Limits, Rule, Scope};
 use windlass_domain::pins::{Pins, Serves};
 use windlass_domain::profile::Profile;
 use windlass_domain::state::State;
@@ -18,6 +19,8 @@ conformance!(
     where_another_task_waits_the_oldest_goes_first,
     a_task_that_is_known_is_not_handed_over_again,
     a_batch_is_handed_over_to_those_who_wait,
+    what_is_left_of_a_batch_goes_only_to_those_who_would_take_it,
+    everybody_who_waited_is_told_that_all_was_refused,
     by_hand_a_task_begins_held_only_as_a_claim_would_leave_it,
 );
 
@@ -49,13 +52,16 @@ impl Idle for Waiting {
     fn room(&self, _queue: &str) {}
 
     fn offer(&self, queue: &str, profile: Profile, pins: &Pins, count: usize) -> Option<Claim> {
-        let takes = |claim: &mut Claim| claim.profiles.contains(&profile) && claim.serves.has(pins);
+        let takes = |claim: &mut Claim| {
+            let is_asked = claim.queues.iter().any(|asked| asked == queue);
+            is_asked && claim.profiles.contains(&profile) && claim.serves.has(pins)
+        };
         let claim = self.claims.lock().unwrap().pop_if(takes)?;
         let max = claim.max.min(count);
         Some(Claim { queues: vec![queue.into()], max, ..claim })
     }
 
-    fn deliver(&self, _claim: &Claim, assignments: Vec<Assignment>) {
+    fn deliver(&self, _claim: &Claim, assignments: Vec<Assignment>, _new: usize) {
         self.got.lock().unwrap().push(assignments);
     }
 }
@@ -165,6 +171,54 @@ async fn a_batch_is_handed_over_to_those_who_wait(dialect: Dialect) {
     let mut got: Vec<usize> = waiting.got().iter().map(Vec::len).collect();
     got.sort_unstable();
     assert_eq!(got, [1, 2]);
+}
+
+/// A limit that lets nothing of the venture `full` in.
+fn refused(world: &World) -> NewTask {
+    let full = Rule {
+        scope: Scope::Venture,
+        name: Some("full".into()),
+        max_active: None,
+        max_pending: Some(0),
+        rate: None,
+    };
+    world.tasks.bind(Some(Limits::new([full])));
+    task(|r| r.venture = Some("full".into()))
+}
+
+// A claim that was taken along for a task that is refused was once given the other task of the
+// batch, whatever that was.
+async fn what_is_left_of_a_batch_goes_only_to_those_who_would_take_it(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let refused = refused(&world);
+    let waiting = Waiting::of(&world);
+    let others = [
+        task(|r| r.delay_ms = Some(60_000)),
+        task(|r| r.queue = Some("other".into())),
+        ledger(),
+        inference_with(|r| r.model = Some("another".into())),
+    ];
+    for other in others {
+        let (id, profile) = (other.id, other.profile);
+        waiting.enter(waits("w1", true));
+        let refused = NewTask { id: TaskId(uuid::Uuid::now_v7()), ..refused.clone() };
+        let outcomes = world.submit_all(vec![other, refused]).await;
+        assert_eq!(outcomes.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false]);
+        assert_eq!(world.status(id).await, State::Pending, "{profile:?}");
+        assert_eq!(waiting.got(), [vec![]], "{profile:?}");
+    }
+}
+
+// Only the first of them was told; the others waited for ever.
+async fn everybody_who_waited_is_told_that_all_was_refused(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let refused = refused(&world);
+    let waiting = Waiting::of(&world);
+    ["w1", "w2", "w3"].iter().for_each(|name| waiting.enter(waits(name, true)));
+    let all = (0..3).map(|_| NewTask { id: TaskId(uuid::Uuid::now_v7()), ..refused.clone() });
+    let outcomes = world.submit_all(all.collect()).await;
+    assert!(outcomes.iter().all(Result::is_err), "{outcomes:?}");
+    assert_eq!(waiting.got(), [vec![], vec![], vec![]]);
 }
 
 async fn by_hand_a_task_begins_held_only_as_a_claim_would_leave_it(dialect: Dialect) {

@@ -281,6 +281,11 @@ async fn a_claim_by_id_keeps_to_the_limits(dialect: Dialect) {
     let held = world.tasks.claim_tasks(&claim_of("w1", &["q"], 4), named).await.unwrap();
     assert_eq!(held.len(), 2);
     assert_eq!(world.claim("w2", 4).await.len(), 0);
+    complete_all(&world, &held).await;
+    // Nor does it use up what the claim may take.
+    let named = vec![ended, ids[0], ids[2], ids[3]];
+    let held = world.tasks.claim_tasks(&claim_of("w3", &["q"], 1), named).await.unwrap();
+    assert_eq!(held.iter().map(|held| held.task.id).collect::<Vec<_>>(), [ids[2]]);
 }
 
 async fn an_eager_hand_over_keeps_to_the_limits(dialect: Dialect) {

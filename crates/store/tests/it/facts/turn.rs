@@ -18,6 +18,7 @@ conformance!(
     an_urgent_task_goes_before_others_of_its_venture_whatever_its_kind,
     what_becomes_due_at_once_is_served_in_turns,
     a_task_that_parks_makes_room_at_once,
+    a_venture_of_many_lanes_gets_no_more_turns_than_others,
     what_another_node_was_heard_to_submit_does_not_wait_for_the_backlog,
 );
 
@@ -172,4 +173,31 @@ async fn a_task_that_parks_makes_room_at_once(dialect: Dialect) {
     assert_eq!(world.claim("w2", 1).await.len(), 0);
     world.ask(held.task.id, Command::Wait { lease_id: held.lease_id }).await.unwrap();
     assert_eq!(world.claim("w2", 1).await[0].task.id, next);
+}
+
+// Only so many lanes were counted, all of them of the first venture; the others were passed over as
+// if they were full.
+async fn a_venture_of_many_lanes_gets_no_more_turns_than_others(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let each = |scope| {
+        let (max_active, max_pending) = (Some(1_000), None);
+        Rule { scope, name: None, max_active, max_pending, rate: None }
+    };
+    world.tasks.bind(Some(Limits::new([each(Scope::Venture), each(Scope::Stage)])));
+    let staged = |n: usize| {
+        task(|r| (r.venture, r.stage) = (Some("a".into()), Some(format!("stage {}", n % 60))))
+    };
+    world.submit_all((0..240).map(staged).collect()).await;
+    world.submit_all([many("b", 120), many("c", 120)].concat()).await;
+    let mut served = Vec::new();
+    for _ in 0..20 {
+        let held = world.claim("w1", 10).await;
+        assert_eq!(held.len(), 10);
+        for assignment in held {
+            served.push(assignment.task.venture.clone().unwrap_or_default());
+            world.finish(&assignment, complete()).await.unwrap();
+        }
+    }
+    let counts = ["a", "b", "c"].map(|venture| count(&served, venture));
+    assert!(counts.iter().all(|count| (65..=68).contains(count)), "{counts:?}");
 }
