@@ -10,9 +10,13 @@
 //! decides within a venture; between ventures it moves a head by one turn and no more, so an urgent
 //! task is next, and a thousand of them are not.
 //! Absent: what is ready, and limits. The caller says which lanes may have something, from which
-//! key on, and whether one more task of a lane fits. What it has not counted yet ends a look: nobody
-//! is passed over for not being counted.
+//! key on, and whether one more task of a lane fits. What it has not counted yet ends a look, so
+//! that nobody is passed over for it.
 
+#[cfg(test)]
+mod tests;
+
+use crate::order::priority_of;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -51,31 +55,47 @@ impl Share {
         Some(2 * (self.turn - urgent) + (1 - urgent))
     }
 
-    /// Which of its lanes is next. Of a lane only the head is known, so a share that has several
-    /// turns takes from its lanes in turn: an urgent one is not behind what follows another's
-    /// urgent head.
-    fn next<F: Into<Fit>>(
-        &self,
-        quotas: &BTreeMap<i64, i64>,
-        full: &mut BTreeSet<i64>,
-        fits: &mut impl FnMut(i64) -> F,
-    ) -> Next {
-        let mut heads: Vec<i64> = self.heads.iter().map(|(_, lane)| *lane).collect();
-        if heads.len() > 1 {
-            heads.sort_by_key(|lane| quotas.get(lane).copied().unwrap_or_default());
-        }
-        for lane in heads {
-            // Asked once: what is full stays full.
-            if full.contains(&lane) {
-                continue;
-            }
-            match fits(lane).into() {
-                Fit::Yes => return Next::Lane(lane),
-                Fit::No => drop(full.insert(lane)),
-                Fit::Unknown => return Next::Unknown,
-            }
-        }
-        Next::Nothing
+    /// Whether the heads of its lanes do not tell in which order to take several: some task of it
+    /// is more or less urgent than usual, and what comes behind the heads is not known.
+    fn is_mixed(&self) -> bool {
+        let (first, last) = (self.heads.first(), self.heads.last());
+        let differs = first.zip(last).is_some_and(|((first, _), (last, _))| {
+            priority_of(*first) > 0 || priority_of(*last) < 0
+        });
+        differs && self.heads.len() > 1
+    }
+
+    /// Its lanes in the order in which they are next.
+    fn ranked(&self, insight: &Insight) -> BTreeSet<(Rank, i64)> {
+        self.heads.iter().map(|(key, lane)| (insight.rank(*lane, *key, 0), *lane)).collect()
+    }
+}
+
+/// What is known beyond the heads of lanes.
+#[derive(Debug, Default)]
+pub struct Insight {
+    /// The keys of the first tasks of some lanes, in their order.
+    pub keys: HashMap<i64, Vec<i64>>,
+    /// How many tasks of each lane are planned already.
+    pub planned: HashMap<i64, i64>,
+}
+
+/// Which lane of a share is next: the one whose next task comes first, where that is known. Of
+/// others only the head is known, so the share takes from them in turn: an urgent task is not
+/// behind what follows another's urgent head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Key(i64),
+    Turn { taken: i64, head: i64 },
+}
+
+impl Insight {
+    /// The rank of a lane of which so many more are taken.
+    fn rank(&self, lane: i64, head: i64, more: i64) -> Rank {
+        let taken = self.planned.get(&lane).copied().unwrap_or_default() + more;
+        let keys = self.keys.get(&lane);
+        let next = usize::try_from(taken).ok().and_then(|at| keys?.get(at));
+        next.map_or(Rank::Turn { taken, head }, |key| Rank::Key(*key))
     }
 }
 
@@ -86,6 +106,20 @@ enum Next {
     Nothing,
     /// It is not known yet what fits.
     Unknown,
+}
+
+/// The first of these lanes that fits; those that do not are out: what is full stays full.
+fn next<F: Into<Fit>>(ranked: &mut BTreeSet<(Rank, i64)>, fits: &mut impl FnMut(i64) -> F) -> Next {
+    while let Some(&(rank, lane)) = ranked.first() {
+        match fits(lane).into() {
+            Fit::Yes => return Next::Lane(lane),
+            Fit::No => {
+                ranked.remove(&(rank, lane));
+            }
+            Fit::Unknown => return Next::Unknown,
+        }
+    }
+    Next::Nothing
 }
 
 /// What a claim may take of one lane.
@@ -202,13 +236,27 @@ impl Line {
         }
     }
 
+    /// Lanes of the next `count` shares, and the keys of their heads, of which more must be known
+    /// to take several tasks in the right order.
+    pub fn mixed_lanes(&self, count: usize) -> impl Iterator<Item = (i64, i64)> {
+        let shares = self.order.iter().filter_map(|(_, name)| self.shares.get(name));
+        let mixed = shares.take(count).filter(|share| share.is_mixed());
+        mixed.flat_map(|share| share.heads.iter().map(|&(key, lane)| (lane, key)))
+    }
+
     /// Whose turn the next `max` tasks are, as far as they fit. Those turns are over then; what
     /// could not be taken is given back by [`Line::give_back`]. It ends where it is not known
     /// whether something fits.
-    pub fn take<F: Into<Fit>>(&mut self, max: i64, mut fits: impl FnMut(i64) -> F) -> Vec<Part> {
+    pub fn take<F: Into<Fit>>(
+        &mut self,
+        max: i64,
+        insight: &Insight,
+        mut fits: impl FnMut(i64) -> F,
+    ) -> Vec<Part> {
         let mut quotas: BTreeMap<i64, i64> = BTreeMap::new();
-        let mut full: BTreeSet<i64> = BTreeSet::new();
         let mut passed: Vec<Arc<str>> = Vec::new();
+        // Those that were looked at, with their lanes.
+        let mut ranks: HashMap<Arc<str>, BTreeSet<(Rank, i64)>> = HashMap::new();
         let mut served: BTreeSet<Arc<str>> = BTreeSet::new();
         let mut left = max;
         let now = self.now();
@@ -216,7 +264,8 @@ impl Line {
             let Some((place, name)) = self.order.pop_first() else { break };
             let Some(share) = self.shares.get_mut(&name) else { continue };
             share.place = None;
-            let lane = match share.next(&quotas, &mut full, &mut fits) {
+            let ranked = ranks.entry(Arc::clone(&name)).or_insert_with(|| share.ranked(insight));
+            let lane = match next(ranked, &mut fits) {
                 Next::Lane(lane) => lane,
                 Next::Nothing => {
                     share.is_held_back |= !served.contains(&name);
@@ -229,7 +278,12 @@ impl Line {
                     break;
                 }
             };
-            *quotas.entry(lane).or_default() += 1;
+            let quota = quotas.entry(lane).or_default();
+            *quota += 1;
+            if let (Some((_, lane)), Some((_, head))) = (ranked.pop_first(), self.lanes.get(&lane))
+            {
+                ranked.insert((insight.rank(lane, *head, *quota), lane));
+            }
             left -= 1;
             if std::mem::take(&mut share.is_held_back) {
                 share.turn = share.turn.max(now);
@@ -289,192 +343,5 @@ impl Line {
             }
             share.free_at = free_at;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::order::order_key;
-    use crate::time::Timestamp;
-
-    fn key(priority: i32) -> i64 {
-        order_key(priority, Timestamp::from_ms(1_000))
-    }
-
-    /// Who gets the next `count` tasks, one claim each; every lane is as long as it says.
-    fn serve(line: &mut Line, lengths: &mut HashMap<i64, i64>, count: usize) -> Vec<i64> {
-        let mut served = Vec::new();
-        while served.len() < count {
-            let Some(part) = line.take(1, |_| true).pop() else { break };
-            let left = lengths.entry(part.lane).or_default();
-            match *left {
-                0 => line.close(part.lane),
-                _ => {
-                    *left -= 1;
-                    served.push(part.lane);
-                }
-            }
-        }
-        served
-    }
-
-    #[test]
-    fn a_long_backlog_gets_no_more_turns_than_a_short_one() {
-        let mut line = Line::default();
-        let mut lengths = HashMap::from([(0, 10_000)]);
-        line.open("big", 0, key(0));
-        serve(&mut line, &mut lengths, 1_000);
-        for lane in 1..100 {
-            line.open(&format!("small {lane}"), lane, key(0));
-            lengths.insert(lane, 10);
-        }
-        let served = serve(&mut line, &mut lengths, 10 * 99 + 15);
-        assert_eq!(served.iter().filter(|lane| **lane != 0).count(), 10 * 99);
-    }
-
-    #[test]
-    fn an_urgent_task_is_next_and_a_second_one_waits_for_its_turn() {
-        let mut line = Line::default();
-        for lane in 0..100 {
-            line.open(&format!("v{lane}"), lane, key(0));
-        }
-        let mut lengths: HashMap<i64, i64> = (0..100).map(|lane| (lane, 100)).collect();
-        serve(&mut line, &mut lengths, 550);
-        // Another lane of the same venture, served a moment ago.
-        line.open("v7", 1_007, key(5));
-        lengths.insert(1_007, 2);
-        let served = serve(&mut line, &mut lengths, 101);
-        assert_eq!(served[0], 1_007);
-        assert!(served[1..].iter().filter(|lane| **lane % 1_000 == 7).count() <= 1);
-    }
-
-    #[test]
-    fn within_a_venture_the_more_urgent_lane_goes_first() {
-        let mut line = Line::default();
-        line.open("v", 1, key(0));
-        line.open("v", 2, key(3));
-        line.open("v", 3, key(-3));
-        let first = |line: &mut Line| line.take(1, |_| true)[0].lane;
-        assert_eq!(first(&mut line), 2);
-        line.close(2);
-        assert_eq!(first(&mut line), 1);
-        line.close(1);
-        assert_eq!(first(&mut line), 3);
-    }
-
-    #[test]
-    fn several_turns_of_a_venture_are_taken_from_its_lanes_in_turn() {
-        let mut line = Line::default();
-        line.open("v", 1, key(9));
-        line.open("v", 2, key(5));
-        line.open("v", 3, key(0));
-        assert_eq!(quotas(&line.take(2, |_| true)), [(1, 1), (2, 1)]);
-        assert_eq!(quotas(&line.take(7, |_| true)), [(1, 3), (2, 2), (3, 2)]);
-        assert_eq!(quotas(&line.take(4, |lane| lane != 1)), [(2, 2), (3, 2)]);
-    }
-
-    fn quotas(parts: &[Part]) -> Vec<(i64, i64)> {
-        parts.iter().map(|part| (part.lane, part.quota)).collect()
-    }
-
-    #[test]
-    fn what_does_not_fit_holds_nobody_up_is_next_when_it_fits_and_saves_nothing_up() {
-        let mut line = Line::default();
-        line.open("a", 1, key(0));
-        line.open("b", 2, key(0));
-        assert_eq!(quotas(&line.take(50, |lane| lane == 2)), [(2, 50)]);
-        assert_eq!(quotas(&line.take(1, |_| true)), [(1, 1)]);
-        assert_eq!(quotas(&line.take(100, |_| true)), [(1, 50), (2, 50)]);
-    }
-
-    #[test]
-    fn a_newcomer_is_not_measured_by_those_who_are_held_back() {
-        let mut line = Line::default();
-        line.open("held back", 1, key(0));
-        line.open("old", 2, key(0));
-        line.take(60, |lane| lane != 1);
-        line.open("new", 3, key(0));
-        assert_eq!(quotas(&line.take(10, |lane| lane != 1)), [(2, 5), (3, 5)]);
-        // Nor when all are, and one is let go.
-        line.take(1, |_| false);
-        line.open("newest", 4, key(0));
-        assert_eq!(quotas(&line.take(20, |lane| lane != 1)).len(), 3);
-        let served = quotas(&line.take(40, |_| true));
-        assert!(served.iter().all(|(_, quota)| (9..=11).contains(quota)), "{served:?}");
-    }
-
-    #[test]
-    fn a_lane_with_room_is_found_behind_one_without_in_the_same_venture() {
-        let mut line = Line::default();
-        line.open("a", 1, key(1));
-        line.open("a", 2, key(0));
-        assert_eq!(line.take(1, |lane| lane == 2)[0].lane, 2);
-    }
-
-    #[test]
-    fn nobody_saves_turns_up_by_staying_away() {
-        let mut line = Line::default();
-        line.open("early", 1, key(0));
-        line.take(1_000, |_| true);
-        line.open("late", 2, key(0));
-        let parts = line.take(10, |_| true);
-        assert_eq!(parts.iter().map(|part| part.quota).collect::<Vec<_>>(), [5, 5]);
-        line.close(2);
-        line.open("late", 2, key(0));
-        let parts = line.take(10, |_| true);
-        assert_eq!(parts.iter().map(|part| part.quota).collect::<Vec<_>>(), [5, 5]);
-    }
-
-    #[test]
-    fn turns_that_were_not_used_come_back() {
-        let mut line = Line::default();
-        line.open("a", 1, key(0));
-        line.open("b", 2, key(0));
-        line.take(100, |_| true);
-        line.give_back(1, 40);
-        let parts = line.take(40, |_| true);
-        assert_eq!(parts, [Part { lane: 1, from_key: key(0), quota: 40 }]);
-    }
-
-    #[test]
-    fn nobody_is_passed_over_for_not_being_counted() {
-        let mut line = Line::default();
-        line.open("a", 1, key(0));
-        line.open("b", 2, key(0));
-        let mut counted = false;
-        let mut served: BTreeMap<i64, i64> = BTreeMap::new();
-        for _ in 0..2 {
-            let fits = |lane| if lane == 1 || counted { Fit::Yes } else { Fit::Unknown };
-            let left = 10 - served.values().sum::<i64>();
-            for part in line.take(left, fits) {
-                *served.entry(part.lane).or_default() += part.quota;
-            }
-            counted = true;
-        }
-        assert_eq!(served, BTreeMap::from([(1, 5), (2, 5)]));
-    }
-
-    #[test]
-    fn many_lanes_of_one_share_do_not_hide_the_next_share() {
-        let mut line = Line::default();
-        (0..1_000).for_each(|lane| line.open("a", lane, key(0)));
-        line.open("b", 1_000, key(0));
-        let called = |count| {
-            let mut called = Vec::new();
-            line.next_lanes(count, |lane| {
-                called.push(lane);
-                true
-            });
-            called
-        };
-        assert_eq!((called(0).len(), called(1).len(), called(10).len()), (0, 1, 11));
-        assert_eq!(called(10).last(), Some(&1_000));
-        let mut looked = 0;
-        line.next_lanes(10, |_| {
-            looked += 1;
-            false
-        });
-        assert_eq!(looked, 1_001, "what is not open is passed over");
     }
 }

@@ -22,6 +22,11 @@ pub fn order_key(priority: i32, run_at: Timestamp) -> i64 {
     -priority * BAND_MS + run_at.as_ms().min(BAND_MS - 1)
 }
 
+/// The priority inside a key.
+pub fn priority_of(order_key: i64) -> i64 {
+    -order_key.div_euclid(BAND_MS)
+}
+
 /// The time inside a key.
 pub fn run_at_of(order_key: i64) -> Timestamp {
     Timestamp::from_ms(order_key.rem_euclid(BAND_MS))
@@ -48,6 +53,15 @@ mod tests {
             assert!(order_key(priority, now) < order_key(priority, now.plus_ms(1)));
         }
         assert_eq!(order_key(0, now), now.as_ms());
+    }
+
+    #[test]
+    fn a_key_tells_what_it_was_made_of() {
+        let at = Timestamp::from_ms(1_769_860_800_000);
+        for priority in [MIN_PRIORITY, -1, 0, 1, MAX_PRIORITY] {
+            let key = order_key(priority, at);
+            assert_eq!((priority_of(key), run_at_of(key)), (priority.into(), at));
+        }
     }
 
     #[test]

@@ -62,6 +62,12 @@ pub(super) struct Arguments {
     /// The venture whose task it is.
     #[arg(long)]
     venture: Option<String>,
+    /// The portfolio to which it belongs.
+    #[arg(long)]
+    portfolio: Option<String>,
+    /// The stage of the work that it is part of.
+    #[arg(long)]
+    stage: Option<String>,
     /// The agent who delegates.
     #[arg(long)]
     caller: Option<String>,
@@ -165,6 +171,8 @@ fn body(arguments: &Arguments) -> Result<Value, Failure> {
     set("idempotency_key", text(&arguments.idempotency_key));
     set("agent", text(&arguments.agent));
     set("venture", text(&arguments.venture));
+    set("portfolio", text(&arguments.portfolio));
+    set("stage", text(&arguments.stage));
     set("caller", text(&arguments.caller));
     set("callee", text(&arguments.callee));
     set("pool", text(&arguments.pool));

@@ -73,6 +73,12 @@ struct ListArguments {
     /// Only tasks of this venture.
     #[arg(long)]
     venture: Option<String>,
+    /// Only tasks of this portfolio.
+    #[arg(long)]
+    portfolio: Option<String>,
+    /// Only tasks of this stage.
+    #[arg(long)]
+    stage: Option<String>,
     /// Only tasks that this task has submitted.
     #[arg(long, value_name = "ID")]
     parent: Option<String>,
@@ -167,6 +173,8 @@ async fn list(arguments: ListArguments, client: &Client, context: &Context) -> R
         ("owner", &arguments.owner),
         ("pool", &arguments.pool),
         ("venture", &arguments.venture),
+        ("portfolio", &arguments.portfolio),
+        ("stage", &arguments.stage),
         ("parent_id", &arguments.parent),
         ("correlation_id", &arguments.correlation_id),
         ("since", &arguments.since.map(|time| time.to_string())),

@@ -185,8 +185,8 @@ impl Tasks {
         }
     }
 
-    /// Takes these very tasks, as far as they are ready, in the claim's lanes, and within limits; at
-    /// most `max` of them. What it could not take is not in the answer.
+    /// Takes these very tasks, as far as they are ready, in the claim's lanes, and within limits;
+    /// at most `max` of them. What it could not take is not in the answer.
     pub async fn claim_tasks(&self, claim: &Claim, ids: Vec<TaskId>) -> Result<Vec<Assignment>> {
         let limits = self.lanes.limits();
         let mut asks: Vec<Named> = Vec::with_capacity(ids.len());

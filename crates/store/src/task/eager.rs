@@ -37,7 +37,7 @@ pub trait Idle: Send + Sync {
     fn room(&self, queue: &str);
 
     /// What they got for waiting: nothing, if the submit failed or others were faster. So many of
-    /// them, `new`, were submitted just now; others waited before those, which wait themselves then.
+    /// them, `new`, were submitted just now; others had waited before.
     fn deliver(&self, claim: &Claim, assignments: Vec<Assignment>, new: usize);
 }
 

@@ -7,21 +7,26 @@ use super::common::Common;
 use super::lane::{Lanes, State};
 use crate::error::Result;
 use crate::statement;
-use crate::tx::Call;
-use crate::value::Row;
+use crate::tx::{Call, Tx};
+use crate::value::{Row, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use windlass_domain::fair::{Fit, Line, Part};
+use windlass_domain::fair::{Fit, Insight, Line, Part};
 use windlass_domain::limit::{Bound, Key};
 use windlass_domain::order::run_at_of;
 use windlass_domain::pins::Serves;
 use windlass_domain::profile::Profile;
 
 statement!(SCAN, "lane/scan");
+statement!(PEEK, "lane/peek");
 
 /// All of the above.
-pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&SCAN];
+pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&SCAN, &PEEK];
+
+/// How many lanes a look looks into, and how many keys it reads in all, about.
+const MOST_LANES: usize = 256;
+const MOST_KEYS: usize = 2_048;
 
 /// Where a claim looks: its queues, the first one first; and what it takes there. All kinds of work
 /// stand in one line, so that none of them goes before the others.
@@ -58,6 +63,7 @@ pub(super) struct Looking {
     lanes: Arc<Lanes>,
     look: u64,
     in_hand: Vec<Part>,
+    insight: Insight,
 }
 
 impl Drop for Looking {
@@ -88,7 +94,8 @@ impl Looking {
         let look = state.looks;
         state.under_way.push((look, HashMap::new()));
         drop(state);
-        Looking { lanes: Arc::clone(lanes), look, in_hand: Vec::new() }
+        let (in_hand, insight) = (Vec::new(), Insight::default());
+        Looking { lanes: Arc::clone(lanes), look, in_hand, insight }
     }
 
     /// The lanes that it has in hand.
@@ -106,8 +113,8 @@ impl Looking {
         })
     }
 
-    /// What binds the lanes whose turn comes next, those of `max` ventures of each line, leaving out
-    /// those that are stopped or full, or were full a moment ago.
+    /// What binds the lanes whose turn comes next, those of `max` ventures of each line, leaving
+    /// out those that are stopped or full, or were full a moment ago.
     pub(super) fn candidates(
         &self,
         asked: &[&Lines],
@@ -135,8 +142,40 @@ impl Looking {
         found
     }
 
-    /// What the next `max` tasks of these lines are, as far as they fit, the first line first. Where
-    /// `fits` cannot tell, the plan ends.
+    /// Looks behind the heads, where those do not tell in which order to take `max` tasks.
+    pub(super) fn look_into(
+        &mut self,
+        tx: &mut dyn Tx,
+        asked: &[&Lines],
+        max: usize,
+    ) -> Result<()> {
+        let mut items: Vec<(i64, i64)> = Vec::new();
+        {
+            let state = self.lanes.lock();
+            for (lines, name) in asked.iter().flat_map(|l| l.queues.iter().map(move |q| (l, q))) {
+                let Some(line) = state.lines.get(name) else { continue };
+                let mixed = line.mixed_lanes(max);
+                items.extend(mixed.filter(|(lane, _)| lines.take_from(&state, *lane)));
+            }
+        }
+        items.sort_unstable_by_key(|(lane, key)| (*key, *lane));
+        items.dedup();
+        items.truncate(MOST_LANES);
+        if items.is_empty() {
+            return Ok(());
+        }
+        let each = max.min(MOST_KEYS / items.len());
+        let items = items.into_iter().map(|(lane, key)| vec![lane.into(), key.into()]).collect();
+        self.insight.keys.clear();
+        for row in tx.run(Call::each(&PEEK, vec![Value::Int(each as i64)], items))? {
+            self.insight.keys.entry(row.int(0)?).or_default().push(row.int(1)?);
+        }
+        self.insight.keys.values_mut().for_each(|keys| keys.sort_unstable());
+        Ok(())
+    }
+
+    /// What the next `max` tasks of these lines are, as far as they fit, the first line first.
+    /// Where `fits` cannot tell, the plan ends.
     pub(super) fn plan(
         &mut self,
         lines: &Lines,
@@ -148,7 +187,7 @@ impl Looking {
         let mut left = max;
         for name in &lines.queues {
             let Some(mut line) = state.lines.remove(name) else { continue };
-            let parts = line.take(left, |lane| {
+            let parts = line.take(left, &self.insight, |lane| {
                 if !lines.take_from(&state, lane) {
                     return Fit::No;
                 }
@@ -181,6 +220,7 @@ impl Looking {
                 Some(known) => known.quota += part.quota,
                 None => self.in_hand.push(*part),
             }
+            *self.insight.planned.entry(part.lane).or_default() += part.quota;
         }
         plan
     }

@@ -177,6 +177,7 @@ pub(super) fn take(
     }
     let asking = &*asking;
     let mut plans: Vec<Vec<Part>> = vec![Vec::new(); asking.len()];
+    look_behind_heads(tx, &mut looking, asking, look)?;
     let mut held_back = plan(tx, lanes, &mut looking, asking, &mut room, &mut plans)?;
     let short = |plans: &[Vec<Part>]| {
         plans.iter().zip(asking).any(|(parts, asking)| quota(parts) < asking.left())
@@ -184,6 +185,7 @@ pub(super) fn take(
     // Where a limit holds lanes back there may still be others that this node has not heard of.
     if !looked && short(&plans) && (!held_back || lanes.scan_is_old()) {
         look_everywhere(tx, lanes, &looking)?;
+        look_behind_heads(tx, &mut looking, asking, look)?;
         held_back = plan(tx, lanes, &mut looking, asking, &mut room, &mut plans)?;
         looked = true;
     }
@@ -277,6 +279,22 @@ fn add(parts: &mut Vec<Part>, more: Vec<Part>) {
             None => parts.push(part),
         }
     }
+}
+
+/// Several tasks go by priority, too, whatever lanes of their venture they stand in. What a submit
+/// brings is not there yet, so who waits for it takes what the heads tell.
+fn look_behind_heads(
+    tx: &mut dyn Tx,
+    looking: &mut Looking,
+    asking: &[Asking],
+    look: Look,
+) -> Result<()> {
+    let wanted: i64 = asking.iter().map(Asking::left).sum();
+    if wanted < 2 || look == Look::Here {
+        return Ok(());
+    }
+    let all: Vec<&Lines> = asking.iter().map(|asking| &asking.lines).collect();
+    looking.look_into(tx, &all, wanted as usize)
 }
 
 /// Ripens what is due and looks at all lanes.

@@ -234,6 +234,19 @@ async fn the_more_urgent_task_of_a_venture_goes_first_whatever_its_agent(dialect
     let held = world.claim("w1", 6).await;
     let of = |agent: &str| held.iter().filter(|h| h.task.agent.as_deref() == Some(agent)).count();
     assert_eq!((of("a"), of("b"), of("c")), (2, 2, 2));
+    let rest = world.claim("w1", 10).await;
+    complete_all(&world, &[held, rest].concat()).await;
+    // But not the usual before the urgent, nor by several claims at once.
+    let backlog = (0..30).map(|n| new(["a", "b", "c"][n % 3], 0));
+    world.submit_all(backlog.chain((0..8).map(|_| new("b", 5))).collect()).await;
+    let priorities = |held: &[Assignment]| {
+        let mut all: Vec<i32> = held.iter().map(|held| held.task.priority).collect();
+        all.sort_unstable();
+        all
+    };
+    assert_eq!(priorities(&world.claim("w1", 5).await), [5, 5, 5, 5, 5]);
+    let (one, two) = tokio::join!(world.claim("w1", 2), world.claim("w2", 2));
+    assert_eq!(priorities(&[one, two].concat()), [0, 5, 5, 5]);
 }
 
 async fn a_task_that_names_no_scope_is_not_bound(dialect: Dialect) {
