@@ -268,7 +268,7 @@ fn plan(
         if !held_back && !uncounted {
             return Ok(false);
         }
-        more *= MORE_EACH_TIME;
+        more = more.saturating_mul(MORE_EACH_TIME);
     }
 }
 

@@ -19,6 +19,7 @@ conformance!(
     what_becomes_due_at_once_is_served_in_turns,
     a_task_that_parks_makes_room_at_once,
     a_venture_of_many_lanes_gets_no_more_turns_than_others,
+    of_hundreds_of_lanes_the_most_urgent_tasks_come_first,
     what_another_node_was_heard_to_submit_does_not_wait_for_the_backlog,
 );
 
@@ -200,4 +201,34 @@ async fn a_venture_of_many_lanes_gets_no_more_turns_than_others(dialect: Dialect
     }
     let counts = ["a", "b", "c"].map(|venture| count(&served, venture));
     assert!(counts.iter().all(|count| (65..=68).contains(count)), "{counts:?}");
+}
+
+async fn of_hundreds_of_lanes_the_most_urgent_tasks_come_first(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let each = |scope, max_active| Rule {
+        scope,
+        name: None,
+        max_active: Some(max_active),
+        max_pending: None,
+        rate: None,
+    };
+    let rules = [each(Scope::Venture, 1_000), each(Scope::Stage, 1)];
+    world.tasks.bind(Some(Limits::new(rules)));
+    let staged = |n: i32| {
+        let of = |stage: i32, priority| {
+            task(|r| {
+                (r.venture, r.priority) = (Some("v".into()), Some(priority));
+                r.stage = Some(format!("stage {stage}"));
+            })
+        };
+        [of(n, n % 5), of(n, 0)]
+    };
+    world.submit_all((0..200).flat_map(staged).collect()).await;
+    // One of each stage at a time, and of those the most urgent.
+    for priority in [4, 3, 2, 1, 0] {
+        let held = world.claim("w1", 40).await;
+        let all: Vec<i32> = held.iter().map(|held| held.task.priority).collect();
+        assert_eq!(all, [priority; 40]);
+    }
+    assert_eq!(world.claim("w1", 40).await.len(), 0, "each stage has one");
 }
