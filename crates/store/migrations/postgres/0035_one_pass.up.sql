@@ -124,9 +124,10 @@ BEGIN
     SELECT mine, c.id, c.id, NULL,
            CASE WHEN t.event IS NOT NULL AND windlass_is_claimed_at_submit(c) THEN c.from_status
                ELSE windlass_refuse_held(c) END,
-           'submit', s.submitted_by, NULL, NULL, NULL, c.created_at
+           'submit', coalesce(s.submitted_by, windlass_refuse_beginning(c)::text), NULL, NULL,
+           NULL, c.created_at
     FROM changed c
-    JOIN task_spec s ON s.id = c.id
+    LEFT JOIN task_spec s ON s.id = c.id
     LEFT JOIN transition t ON t.profile = c.profile AND t.from_status = c.from_status
         AND t.event = c.event AND t.to_status = c.status
     WHERE c.from_status IS NOT NULL
