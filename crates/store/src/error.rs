@@ -5,6 +5,9 @@ use windlass_domain::refusal::Refusal;
 /// Shorthand for results of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// What [`Error::Busy`] says when limits leave too little room to share their lock.
+pub(crate) const CROWDED: &str = "limits leave too little room to share their lock";
+
 /// Why a store operation gave no answer. `Display` says what failed, why, and what to do.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {

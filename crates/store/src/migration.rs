@@ -64,6 +64,7 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(32, "usage", "0032_usage"),
     migration!(33, "response", "0033_response"),
     migration!(34, "providing", "0034_providing"),
+    migration!(35, "one_pass", "0035_one_pass"),
 ];
 
 impl Migration {

@@ -52,6 +52,10 @@ pub trait Tx {
     /// Runs one statement and returns its rows.
     fn run(&mut self, call: Call<'_>) -> Result<Vec<Row>>;
 
+    /// Runs one statement together with the next, on PostgreSQL in the same round trip. What it
+    /// answers nobody sees; its error is the next one's.
+    fn ahead(&mut self, call: Call<'static>) -> Result<()>;
+
     /// Runs a text of many statements without parameters: a migration.
     fn script(&mut self, sql: &str) -> Result<()>;
 

@@ -74,8 +74,16 @@ pub(super) fn encode_call(call: &Call<'_>, statement: &Statement) -> Result<Vec<
         parameters.push(encoded);
     }
     let items = call.items.as_deref().unwrap_or_default();
+    let is_null = |item: &Vec<Value>, position: usize| matches!(item[position], Value::Null);
+    // What no item has goes as NULL and not as a list of nothing, which the server would unpack
+    // element by element. `unnest` fills it up to its longest neighbour, so one must be full.
+    let has_full = (0..positions).any(|at| !items.iter().any(|item| is_null(item, at)));
     for position in 0..positions {
         let index = shared + position;
+        if has_full && item_count > 0 && items.iter().all(|item| is_null(item, position)) {
+            parameters.push(Encoded(None));
+            continue;
+        }
         let values = items.iter().map(|item| &item[position]);
         let bytes =
             array(values, item_count, &types[index], scalar).map_err(|why| at(index, why))?;

@@ -45,6 +45,8 @@ pub(super) struct PostgresTx<'a> {
     now: Option<Timestamp>,
     failure: Option<Failure>,
     scripted: bool,
+    /// Goes with the next flight.
+    ahead: Vec<(&'static str, Step<'static>)>,
 }
 
 type Answers = Vec<Vec<tokio_postgres::Row>>;
@@ -65,6 +67,7 @@ impl<'a> PostgresTx<'a> {
             now: None,
             failure: None,
             scripted: false,
+            ahead: Vec::new(),
         }
     }
 
@@ -165,21 +168,30 @@ impl<'a> PostgresTx<'a> {
         limit: Duration,
     ) -> Result<Vec<tokio_postgres::Row>, Failure> {
         let mut steps = Vec::with_capacity(2);
-        if self.phase == Phase::Fresh {
+        let fresh = self.phase == Phase::Fresh;
+        if fresh {
             steps.push(begin());
             self.phase = Phase::Begun;
         }
+        steps.extend(self.ahead.drain(..));
         steps.push(step);
         let mut answers = self.exchange_within(&steps, limit)?.into_iter();
-        if answers.len() == 2 {
+        if fresh {
             begun(answers.next())?;
         }
-        answers.next().unwrap_or_else(|| Ok(Vec::new()))
+        // The first error is the cause of those behind it.
+        let mut last = Vec::new();
+        for answer in answers {
+            last = answer?;
+        }
+        Ok(last)
     }
 
     /// Runs the steps and commits, in one flight.
     fn end(&mut self, mut steps: Vec<(&str, Step<'_>)>) -> Result<Answers, Failure> {
         let warnings = self.connection.warnings();
+        let ahead = self.ahead.len();
+        steps.splice(0..0, self.ahead.drain(..));
         // A lone statement is its own transaction: the server commits it before it is ready for
         // the next one, which is what the driver waits for. Behind a pooler it needs its settings.
         let alone = self.phase == Phase::Fresh && steps.len() == 1 && !self.connection.is_pooled();
@@ -204,6 +216,7 @@ impl<'a> PostgresTx<'a> {
             // An error that the server reports without hanging up means that it undid everything.
             if failure.refused { failure } else { in_doubt(failure) }
         })?;
+        rows.drain(..ahead);
         if !alone {
             rows.pop();
         }
@@ -247,6 +260,14 @@ impl Tx for PostgresTx<'_> {
         let rows = self.told(rows)?;
         let decoded = decode_rows(call.statement.name, &rows).map_err(Failure::of);
         self.told(decoded)
+    }
+
+    fn ahead(&mut self, call: Call<'static>) -> Result<()> {
+        self.usable()?;
+        let step = self.step(&call);
+        let step = self.told(step)?;
+        self.ahead.push(step);
+        Ok(())
     }
 
     fn script(&mut self, sql: &str) -> Result<()> {

@@ -173,6 +173,10 @@ impl Tx for SqliteTx<'_, '_> {
         self.noted(result)
     }
 
+    fn ahead(&mut self, call: Call<'static>) -> Result<()> {
+        self.run(call).map(drop)
+    }
+
     fn script(&mut self, sql: &str) -> Result<()> {
         self.check_usable()?;
         if !self.setting.may_write {

@@ -117,7 +117,8 @@ async fn run(
         let body = move |tx: &mut dyn Tx| {
             let room = match is_crowded {
                 true => Room::alone(),
-                false => Room::adding(wanted.iter().map(|asking| asking.left() as usize).sum()),
+                false => Room::adding(wanted.iter().map(|asking| asking.left() as usize).sum())
+                    .hoping(known.is_roomy()),
             };
             take(tx, &known, &wanted, Vec::new(), Look::Everywhere, room)
         };
@@ -129,6 +130,7 @@ async fn run(
                 took.settle()
             }
             Err(error) if room::is_crowded(&error) && !is_crowded => {
+                lanes.was_crowded();
                 is_crowded = true;
                 continue;
             }

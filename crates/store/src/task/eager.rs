@@ -8,7 +8,7 @@ use super::claim::{self, Assignment, Claim};
 use super::hand_over::{self, Handed, hand_over};
 use super::hot::task_of;
 use super::lane::Lanes;
-use super::room::{Lock, Room};
+use super::room::{Lock, Room, is_crowded};
 use super::slot;
 use super::submit::{Placed, Submitted, admit, insert, look_up, submitted};
 use super::take::{Took, take_after};
@@ -99,7 +99,10 @@ pub(super) async fn submit(
             find_again(store, &claims, &**idle).await;
             HashMap::new()
         }
-        Err(_) => {
+        Err(error) => {
+            if is_crowded(&error) {
+                lanes.was_crowded();
+            }
             // The plain submit meets the same error again, and knows how to split it.
             claims.iter().for_each(|claim| idle.deliver(claim, Vec::new(), 0));
             return None;
@@ -164,7 +167,7 @@ impl Batch {
             |limits: Arc<Limits>| self.claims.iter().any(|claim| slot::is_bound(&limits, claim));
         let mut room = match self.lanes.limits().is_some_and(is_typed) {
             true => Room::alone(),
-            false => Room::adding(most),
+            false => Room::adding(most).hoping(self.lanes.is_roomy()),
         };
         let bound = |placed: &&Placed| placed.bounds.iter().any(Bound::binds_claims);
         let lock = if all.iter().any(bound) { Lock::Both } else { Lock::Pending };

@@ -50,6 +50,9 @@ const RIPEN_EVERY: Duration = Duration::from_millis(100);
 /// For how long a key that was full is passed over, unless something of it ends on this node.
 const FULL_FOR: Duration = Duration::from_millis(50);
 
+/// For so long nobody hopes for plenty of room after there was none.
+const CROWDED_FOR: Duration = Duration::from_secs(1);
+
 /// What this node knows.
 #[derive(Default)]
 pub(super) struct Lanes {
@@ -58,6 +61,8 @@ pub(super) struct Lanes {
     /// Whether another node has said since the last scan that it wrote something.
     heard: AtomicBool,
     ripened: Mutex<Option<Instant>>,
+    /// When limits last left too little room to share their lock.
+    crowded: Mutex<Option<Instant>>,
     /// Who is told when there is room again.
     idle: OnceLock<Weak<dyn Idle>>,
 }
@@ -256,6 +261,17 @@ impl Lanes {
     /// The rules in force, if there are any.
     pub(super) fn limits(&self) -> Option<Arc<Limits>> {
         self.lock().limits.clone()
+    }
+
+    /// Whether limits seem to leave plenty of room.
+    pub(super) fn is_roomy(&self) -> bool {
+        let crowded = self.crowded.lock().unwrap_or_else(PoisonError::into_inner);
+        crowded.is_none_or(|at| at.elapsed() >= CROWDED_FOR)
+    }
+
+    /// They did not.
+    pub(super) fn was_crowded(&self) {
+        *self.crowded.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
     /// What binds the tasks of a lane.

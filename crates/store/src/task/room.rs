@@ -6,7 +6,7 @@
 //! Invariant: the lock is shared only by transactions that add little, while there is room for as
 //! many of them as there can be; `windlass_share` says why that is enough.
 
-use crate::error::{Error, Result};
+use crate::error::{CROWDED, Error, Result};
 use crate::statement;
 use crate::statement::{Dialect, Statement};
 use crate::tx::{Call, Tx};
@@ -24,6 +24,12 @@ static SHARE: Statement = Statement::new(
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/limit/hold.sqlite.sql")),
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/limit/share.postgres.sql")),
 );
+/// Only PostgreSQL is asked.
+static SHARE_OR_FAIL: Statement = Statement::new(
+    "limit/share_or_fail",
+    "",
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/limit/share_or_fail.postgres.sql")),
+);
 /// On SQLite counting takes no lock of its own anyway.
 static HELD: Statement = Statement::new(
     "limit/held",
@@ -32,10 +38,13 @@ static HELD: Statement = Statement::new(
 );
 
 /// All of the above.
-pub(super) static STATEMENTS: &[&Statement] = &[&HOLD, &TAKE_RATE, &SHARE, &HELD];
+pub(super) static STATEMENTS: &[&Statement] = &[&HOLD, &TAKE_RATE, &SHARE, &SHARE_OR_FAIL, &HELD];
 
 /// The most tasks that a transaction adds which shares the lock. All nodes must agree on it.
 const MOST_SHARED: usize = 1_000;
+
+/// So many transactions share the lock at most: the seats of `windlass_sit`.
+const SEATS: i64 = 8;
 
 /// What is serialized.
 #[derive(Clone, Copy)]
@@ -71,8 +80,6 @@ fn crowded() -> Error {
     Error::Busy(CROWDED.into())
 }
 
-const CROWDED: &str = "limits leave too little room to share their lock";
-
 /// Whether a transaction must be tried again with its locks for itself.
 pub(super) fn is_crowded(error: &Error) -> bool {
     matches!(error, Error::Busy(detail) if detail == CROWDED)
@@ -88,6 +95,8 @@ fn is_ample(bound: &Bound, lock: Lock, count: Count, margin: i64) -> bool {
 pub(super) struct Room {
     /// The transaction adds so little that it may share its locks.
     may_share: bool,
+    /// There was plenty of room lately.
+    is_hopeful: bool,
     /// How far from its limit a key must be for whoever shares a lock.
     margin: i64,
     counts: Counts,
@@ -108,6 +117,7 @@ impl Room {
     pub(super) fn adding(count: usize) -> Room {
         Room {
             may_share: count <= MOST_SHARED,
+            is_hopeful: false,
             margin: 0,
             counts: Counts::new(),
             full: BTreeSet::new(),
@@ -116,6 +126,13 @@ impl Room {
             periods: BTreeMap::new(),
             rated: BTreeMap::new(),
         }
+    }
+
+    /// Counts on plenty of room, where there was plenty lately: the lock is taken and the counts
+    /// are looked at in the round trip of the statement that follows. Where the hope is vain, that
+    /// statement fails, and nothing is written; [`is_crowded`] tells.
+    pub(super) fn hoping(self, is_hopeful: bool) -> Room {
+        Room { is_hopeful, ..self }
     }
 
     /// For a transaction that must not share its locks.
@@ -155,6 +172,9 @@ impl Room {
         if wanted.is_empty() && is_locked {
             return Ok(());
         }
+        if self.hope(tx, lock, &wanted)? {
+            return Ok(());
+        }
         let rows = self.count(tx, lock, is_locked, &wanted)?;
         self.locked |= lock as u8;
         for row in &rows {
@@ -180,6 +200,31 @@ impl Room {
         Ok(())
     }
 
+    /// Shares the lock unseen, if everything speaks for it. What is added fits for sure then, so
+    /// nothing needs to be known of what is held.
+    fn hope(
+        &mut self,
+        tx: &mut dyn Tx,
+        lock: Lock,
+        wanted: &BTreeMap<&Key, &Bound>,
+    ) -> Result<bool> {
+        let margin = SEATS * MOST_SHARED as i64;
+        let is_wide = |bound: &&Bound| {
+            let (active, pending) = lock.limits(bound);
+            bound.rate.is_none() && active >= margin && pending >= margin
+        };
+        let is_possible = self.is_hopeful && self.may_share && self.locked == 0;
+        if !is_possible || tx.dialect() == Dialect::Sqlite || !wanted.values().all(is_wide) {
+            return Ok(false);
+        }
+        tx.ahead(sharing(&SHARE_OR_FAIL, lock, wanted))?;
+        self.margin = margin;
+        self.locked |= lock as u8;
+        self.shared |= lock as u8;
+        self.counts.extend(wanted.keys().map(|&key| (key.clone(), Count::default())));
+        Ok(true)
+    }
+
     /// Takes the lock, if it is not held, and counts.
     fn count(
         &mut self,
@@ -198,13 +243,7 @@ impl Room {
         if is_locked || is_rated || !self.may_share || tx.dialect() == Dialect::Sqlite {
             return tx.run(Call::one(&HOLD, vec![number, keys.into()]));
         }
-        let item = |(key, bound): (&&Key, &&Bound)| {
-            let (active, pending) = lock.limits(bound);
-            vec![key.text().into(), active.into(), pending.into()]
-        };
-        let items = wanted.iter().map(item).collect();
-        let shared = vec![number, Value::Int(MOST_SHARED as i64)];
-        let rows = tx.run(Call::each(&SHARE, shared, items))?;
+        let rows = tx.run(sharing(&SHARE, lock, wanted))?;
         self.margin = rows.first().map_or(Ok(0), |row| row.int(5))?;
         if self.margin > 0 {
             self.shared |= lock as u8;
@@ -309,6 +348,20 @@ impl Room {
     pub(super) fn full(&self) -> impl Iterator<Item = &Key> {
         self.full.iter()
     }
+}
+
+/// Takes the lock together with others, if these limits leave room for all of them.
+fn sharing(
+    statement: &'static Statement,
+    lock: Lock,
+    wanted: &BTreeMap<&Key, &Bound>,
+) -> Call<'static> {
+    let item = |(key, bound): (&&Key, &&Bound)| {
+        let (active, pending) = lock.limits(bound);
+        vec![key.text().into(), active.into(), pending.into()]
+    };
+    let shared = vec![Value::Int(lock as i64), Value::Int(MOST_SHARED as i64)];
+    Call::each(statement, shared, wanted.iter().map(item).collect())
 }
 
 /// What is held of these keys, for somebody who only looks; read by [`read`].

@@ -4,7 +4,7 @@ use super::Tasks;
 use super::eager::{self, Idle};
 use super::hot::{Hot, task_of};
 use super::lane::Lanes;
-use super::room::{Lock, Room};
+use super::room::{Lock, Room, is_crowded};
 use super::row::typed;
 use crate::error::{Error, Rejection, Result};
 use crate::group::{Bounds, Group, Outcome};
@@ -121,17 +121,20 @@ pub(super) struct Placed {
     pub(super) task: NewTask,
     pub(super) lane: i64,
     pub(super) bounds: Arc<[Bound]>,
+    /// Limits seem to leave plenty of room.
+    pub(super) is_roomy: bool,
 }
 
 impl Placed {
     /// In the lane that the database finds for it, past all limits: somebody in charge wants it.
     pub(super) fn somewhere(task: NewTask) -> Placed {
-        Placed { task, lane: 0, bounds: Arc::new([]) }
+        Placed { task, lane: 0, bounds: Arc::new([]), is_roomy: false }
     }
 }
 
 fn place(lanes: &Lanes, tasks: Vec<NewTask>, ids: &[i64]) -> Vec<Placed> {
-    let one = |(task, &lane)| Placed { task, lane, bounds: lanes.bounds(lane) };
+    let is_roomy = lanes.is_roomy();
+    let one = |(task, &lane)| Placed { task, lane, bounds: lanes.bounds(lane), is_roomy };
     tasks.into_iter().zip(ids).map(one).collect()
 }
 
@@ -170,7 +173,19 @@ async fn write(store: &Store, lanes: &Lanes, placed: &Arc<Vec<Placed>>) -> Vec<O
     let flat = |outcomes: Vec<Outcome<Outcome<Submitted>>>| -> Vec<Outcome<Submitted>> {
         outcomes.into_iter().map(|outcome| outcome.and_then(|inner| inner)).collect()
     };
-    let outcomes = flat(SUBMITS.run(store, Arc::clone(placed)).await);
+    let mut outcomes = flat(SUBMITS.run(store, Arc::clone(placed)).await);
+    // The hope for plenty of room was vain: now it is looked at first, for these.
+    let crowded = |(_, outcome): &(usize, &Outcome<Submitted>)| match outcome {
+        Err(Rejection::Failed(error)) => is_crowded(error),
+        _ => false,
+    };
+    let crowded: Vec<usize> = outcomes.iter().enumerate().filter(crowded).map(|(i, _)| i).collect();
+    if !crowded.is_empty() {
+        lanes.was_crowded();
+        let again = crowded.iter().map(|&i| Placed { is_roomy: false, ..placed[i].clone() });
+        let again = flat(SUBMITS.run(store, Arc::new(again.collect())).await);
+        crowded.into_iter().zip(again).for_each(|(i, outcome)| outcomes[i] = outcome);
+    }
     let failed = |outcome: &Outcome<Submitted>| match outcome {
         Err(Rejection::Failed(error)) => error.is_about_data(),
         _ => false,
@@ -192,8 +207,9 @@ const SUBMITS: Hot<Placed, Outcome<Submitted>> = Hot {
     lane: Lane::Write,
     id: |placed| placed.task.id.0,
     run: |tx, tasks| {
-        let (accepted, mut outcomes) =
-            admit(tx, tasks, &mut Room::adding(tasks.len()), Lock::Pending)?;
+        let is_roomy = tasks.iter().all(|placed| placed.is_roomy);
+        let mut room = Room::adding(tasks.len()).hoping(is_roomy);
+        let (accepted, mut outcomes) = admit(tx, tasks, &mut room, Lock::Pending)?;
         if accepted.is_empty() {
             return Ok(outcomes);
         }

@@ -72,7 +72,9 @@ async fn a_mixed_story_is_counted_by_state(dialect: Dialect) {
 async fn what_can_be_claimed_is_counted_by_lane(dialect: Dialect) {
     let world = World::new(dialect).await;
     let elsewhere = || task(|r| r.queue = Some("other".into()));
-    let batch = vec![job(), job(), inference(), elsewhere(), ledger()];
+    // The urgent one is claimed: of two kinds that are due at the same moment either may be first.
+    let urgent = task(|r| r.priority = Some(1));
+    let batch = vec![urgent, job(), inference(), elsewhere(), ledger()];
     world.submit_all(batch).await;
     world.submit(task(|r| r.delay_ms = Some(1_000))).await;
     world.claim("w1", 1).await;

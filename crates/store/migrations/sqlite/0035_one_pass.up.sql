@@ -1,0 +1,2 @@
+-- PostgreSQL only: SQLite has no statement triggers.
+SELECT 1;
