@@ -434,7 +434,10 @@ impl Engine {
     /// The first delta that this node gets of an attempt: the database says whether the lease
     /// holds, and is told where the text is.
     async fn begin_text(&self, task: TaskId, lease: LeaseId, from: u64) -> Result<Arc<Text>> {
-        let holder = self.inner.sessions.holder(task).await?;
+        let holder = match self.inner.held.holder(task, lease) {
+            Some(known) => Some(known),
+            None => self.inner.sessions.holder(task).await?,
+        };
         let (session, lease_ms) = (holder.map(|(id, _)| id), holder.and_then(|(_, ms)| ms));
         if from > 0 {
             // Its beginning went to another node. Whoever has it goes on there, or begins here.

@@ -108,7 +108,7 @@ impl Engine {
         let (sender, events) = mpsc::channel(bound.slots.try_into().unwrap_or(1) + 16);
         let epoch = bound.stream_epoch;
         let reverts = bound.routes.profiles().contains(&Profile::Inference);
-        let mut signals = self.inner.held.open(id, epoch, sender.clone());
+        let mut signals = self.inner.held.open(id, epoch, bound.lease_ms, sender.clone());
         self.inner.log.needed();
         let engine = self.clone();
         tokio::spawn(async move {
