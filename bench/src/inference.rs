@@ -161,8 +161,9 @@ async fn stream_all(url: &str, upstream: &Upstream, sizes: &Sizes) -> Result<Str
     Ok(streamed)
 }
 
-/// Many streams at once: what each delta is delayed by, and whether all of them come. Beside it the
-/// same streams from the upstream itself: what this machine delays them by without anything between.
+/// Many streams at once: what each delta is delayed by, and whether all of them come. Beside it
+/// the same streams from the upstream itself: what this machine delays them by with nothing
+/// between.
 async fn every_delta(engine: &Engine, sizes: &Sizes) -> Result<()> {
     let mut table = Table::new(&[
         "streams x deltas",

@@ -297,10 +297,10 @@ impl Engine {
         }
     }
 
-    /// Adds what the chunks have more. Chunks need not begin where this copy stands: it may have had
-    /// its beginning from a node that cannot be asked any more, and a provider that goes on at another
-    /// node has its text cut anew. So, when there is a gap, and now and then when nothing comes,
-    /// those are looked at that begin earlier (`overlaps`: when they were last).
+    /// Adds what the chunks have more. Chunks need not begin where this copy stands: it may have
+    /// had its beginning from a node that cannot be asked any more, and a provider that goes on at
+    /// another node has its text cut anew. So, when there is a gap, and now and then when nothing
+    /// comes, those are looked at that begin earlier (`overlaps`: when they were last).
     async fn take_chunks(&self, text: &Text, overlaps: &mut Option<Instant>) {
         let sources = &self.inner.sources;
         let (task, attempt, from) = (text.task, text.attempt, text.stands().next);

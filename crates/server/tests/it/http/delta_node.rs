@@ -157,7 +157,7 @@ async fn a_provider_that_goes_on_at_another_node_begins_there_and_readers_do_not
     assert_eq!((third.id.as_deref(), &third.data["delta"]), (Some("1.2"), &json!("c")));
 }
 
-/// A copy had its beginning from the node; chunks begin elsewhere, and it stood between two of them.
+/// A copy had its beginning from the node; chunks begin elsewhere, and it stood between two.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watcher_whose_node_is_cut_off_in_the_middle_goes_on_by_chunks_and_misses_nothing() {
     let place = Place::postgres();

@@ -100,8 +100,8 @@ async fn an_answer_that_cannot_be_read_is_asked_for_once_and_makes_nobody_ill() 
     assert!(!provider.has_said("does not answer"));
 }
 
-/// An end that the server refuses was forgotten by the provider and not by the server, which gave it
-/// the task again with the next heartbeat: the upstream was asked the same for ever.
+/// An end that the server refuses was forgotten by the provider and not by the server, which gave
+/// it the task again with the next heartbeat: the upstream was asked the same for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_end_that_the_server_does_not_take_is_told_in_other_words_and_not_tried_again() {
     let (server, upstream, _provider) = somewhere(&[]).await;
