@@ -11,6 +11,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use windlass_domain::id::{LeaseDigest, LeaseId, SessionId, TaskId};
 
 use super::stream::StreamEvent;
+use windlass_store::task::Assignment;
 
 #[derive(Default)]
 pub(super) struct Held {
@@ -119,6 +120,28 @@ impl Held {
         (stream.tasks.get(&task) == Some(&lease)).then_some((session, stream.lease_ms))
     }
 
+    /// Adds tasks to the stream of this epoch (`None`: the session's current one), and gives those
+    /// that it was not told of yet, with where to tell it. All come back if there is none here.
+    pub(super) fn add_to(
+        &self,
+        session: SessionId,
+        epoch: Option<i64>,
+        assignments: Vec<Assignment>,
+    ) -> Result<(Vec<Assignment>, mpsc::Sender<StreamEvent>), Vec<Assignment>> {
+        let mut state = self.lock();
+        let State { streams, holders } = &mut *state;
+        let is_meant = |stream: &&mut Stream| epoch.is_none_or(|epoch| stream.epoch == epoch);
+        let Some(stream) = streams.get_mut(&session).filter(is_meant) else {
+            return Err(assignments);
+        };
+        let new = assignments.into_iter().filter(|assignment| {
+            let (task, lease) = (assignment.task.id, assignment.lease_id);
+            holders.insert(task, session);
+            stream.tasks.insert(task, lease) != Some(lease)
+        });
+        Ok((new.collect(), stream.notices.clone()))
+    }
+
     pub(super) fn count(&self, session: SessionId) -> usize {
         self.lock().streams.get(&session).map_or(0, |stream| stream.tasks.len())
     }
@@ -179,6 +202,9 @@ mod tests {
         let (sender, mut told) = mpsc::channel(2);
         let _signals = held.open(session, 1, Some(5), sender);
         held.add(session, [(task, newer)]);
+        assert!(held.add_to(session, Some(0), Vec::new()).is_err(), "an older stream");
+        assert!(held.add_to(session, Some(1), Vec::new()).is_ok());
+        assert!(held.add_to(session, None, Vec::new()).is_ok());
         assert_eq!(held.holder(task, newer), Some((session, Some(5))));
         assert_eq!(held.holder(task, older), None);
         held.remove(task, Some(older.digest()), Gone::Lost);

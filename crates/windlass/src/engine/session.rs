@@ -340,8 +340,18 @@ impl Engine {
 
     /// Gives back all that a session holds.
     pub(super) async fn release_held(&self, id: SessionId, reason: &str) -> Result<()> {
+        let held = self.inner.tasks.unknown_to(&id.to_string(), Vec::new()).await?;
+        self.release(id, held, reason).await
+    }
+
+    /// Gives back these tasks of a session.
+    pub(super) async fn release(
+        &self,
+        id: SessionId,
+        held: Vec<Assignment>,
+        reason: &str,
+    ) -> Result<()> {
         let holder = id.to_string();
-        let held = self.inner.tasks.unknown_to(&holder, Vec::new()).await?;
         let items = held.into_iter().map(|assignment| Finish {
             task: assignment.task.id,
             lease: assignment.lease_id,
