@@ -128,11 +128,46 @@ async fn answer_all(http: reqwest::Client, server: String, pool: &'static str) -
     }
 }
 
-/// Many streams at once: what each delta is delayed by, and whether all of them come.
+/// What came of many streams at once.
+#[derive(Default)]
+struct Streamed {
+    delays: Vec<Duration>,
+    lost: usize,
+    doubled: usize,
+    unordered: usize,
+}
+
+/// Reads so many streams at once to their ends.
+async fn stream_all(url: &str, upstream: &Upstream, sizes: &Sizes) -> Result<Streamed> {
+    let (streams, deltas) = sizes.streams;
+    let http = reqwest::Client::new();
+    let mut running: JoinSet<Result<Read>> = JoinSet::new();
+    for _ in 0..streams {
+        let (http, url, began) = (http.clone(), url.to_owned(), upstream.began);
+        running.spawn(async move {
+            let mut read = ask(&http, &url, POOL, deltas).await?;
+            read.all(began).await?;
+            Ok(read)
+        });
+    }
+    let mut streamed = Streamed::default();
+    while let Some(read) = running.join_next().await {
+        let read = read??;
+        streamed.lost += read.lost(deltas);
+        streamed.doubled += read.doubled();
+        streamed.unordered += read.unordered();
+        streamed.delays.extend(read.delays);
+    }
+    Ok(streamed)
+}
+
+/// Many streams at once: what each delta is delayed by, and whether all of them come. Beside it
+/// the same streams from the upstream itself: what this machine delays them by with nothing
+/// between.
 async fn every_delta(engine: &Engine, sizes: &Sizes) -> Result<()> {
     let mut table = Table::new(&[
         "streams x deltas",
-        "nodes",
+        "nodes between",
         "p50 ms",
         "p99 ms",
         "target for p99",
@@ -141,6 +176,24 @@ async fn every_delta(engine: &Engine, sizes: &Sizes) -> Result<()> {
         "out of order",
     ]);
     let (streams, deltas) = sizes.streams;
+    let mut row = |nodes: usize, mut streamed: Streamed| {
+        let p50 = quantile(&mut streamed.delays, 0.5) / 1e3;
+        let p99 = quantile(&mut streamed.delays, 0.99) / 1e3;
+        let Streamed { lost, doubled, unordered, .. } = streamed;
+        table.row(vec![
+            format!("{streams} x {deltas}"),
+            nodes.to_string(),
+            format!("{p50:.2}"),
+            format!("{p99:.2}"),
+            if nodes == 0 { "–".into() } else { met(p99 < 20.0, "under 20 ms") },
+            lost.to_string(),
+            doubled.to_string(),
+            unordered.to_string(),
+        ]);
+    };
+    let pace = Pace::Every(Duration::from_millis(10));
+    let upstream = Upstream::start(pace).await?;
+    row(0, stream_all(upstream.url().trim_end_matches("/v1"), &upstream, sizes).await?);
     let nodes = if matches!(engine, Engine::Postgres { .. }) { 2 } else { 1 };
     for nodes in 1..=nodes {
         let place = Place::create(engine).await?;
@@ -149,44 +202,17 @@ async fn every_delta(engine: &Engine, sizes: &Sizes) -> Result<()> {
             1 => None,
             _ => Some(Server::start_node(&place.database_url(), CLUSTER_KEY).await?),
         };
-        let upstream = Upstream::start(Pace::Every(Duration::from_millis(10))).await?;
-        let _provider = Provider::start(&first.url, POOL, &upstream.url(), streams)?;
+        let upstream = Upstream::start(pace).await?;
+        let provider = Provider::start(&first.url, POOL, &upstream.url(), streams)?;
         // Whoever reads is where the deltas are not.
         let server = second.as_ref().unwrap_or(&first);
         reader::is_bound(&server.url, POOL).await?;
-        let http = reqwest::Client::new();
-        let mut running: JoinSet<Result<Read>> = JoinSet::new();
-        for _ in 0..streams {
-            let (http, url) = (http.clone(), server.url.clone());
-            let began = upstream.began;
-            running.spawn(async move {
-                let mut read = ask(&http, &url, POOL, deltas).await?;
-                read.all(began).await?;
-                Ok(read)
-            });
-        }
-        let (mut delays, mut lost, mut doubled, mut unordered) = (Vec::new(), 0, 0, 0);
-        while let Some(read) = running.join_next().await {
-            let read = read??;
-            lost += read.lost(deltas);
-            doubled += read.doubled();
-            unordered += read.unordered();
-            delays.extend(read.delays);
-        }
+        let streamed = stream_all(&server.url, &upstream, sizes).await?;
+        drop(provider);
         drop(first);
         drop(second);
         place.remove().await?;
-        let (p50, p99) = (quantile(&mut delays, 0.5) / 1e3, quantile(&mut delays, 0.99) / 1e3);
-        table.row(vec![
-            format!("{streams} x {deltas}"),
-            nodes.to_string(),
-            format!("{p50:.2}"),
-            format!("{p99:.2}"),
-            met(p99 < 20.0, "under 20 ms"),
-            lost.to_string(),
-            doubled.to_string(),
-            unordered.to_string(),
-        ]);
+        row(nodes, streamed);
     }
     table.print("Delay of each delta, every 10 ms a stream, through `windlass provider`");
     Ok(())
@@ -215,7 +241,7 @@ async fn waiters(engine: &Engine, sizes: &Sizes) -> Result<()> {
         running.spawn(async move {
             let path = format!("{url}/v1/tasks/{id}/wait?timeout_ms=300000");
             let task: Value = http.get(path).send().await?.error_for_status()?.json().await?;
-            Ok(task["status"] == "completed")
+            Ok(task["status"] == "completed" && task["id"] == id.as_str())
         });
     }
     reader::until_waited(&server.url, sizes.waiters).await?;

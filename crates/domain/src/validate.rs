@@ -289,7 +289,18 @@ pub fn result(value: &Value) -> Result<String> {
 /// The result of a task of which the kind is not known yet: within whichever bound is larger.
 /// [`result_fits`] says the rest.
 pub fn result_within(value: &Value, inference_bytes: usize) -> Result<String> {
-    single_json("/result", value, MAX_JSON_BYTES.max(inference_bytes))
+    let most = MAX_JSON_BYTES.max(inference_bytes);
+    single_json("/result", value, most).map_err(|refusal| match refusal {
+        Refusal::Invalid(mut errors) => {
+            for error in errors.iter_mut().filter(|error| error.code == "too_long") {
+                error.detail.push_str(
+                    ". For an inference the server's setting `inference_max_body` allows more",
+                );
+            }
+            Refusal::Invalid(errors)
+        }
+        other => other,
+    })
 }
 
 /// Whether a result has so few bytes that it fits every kind of task.

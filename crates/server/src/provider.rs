@@ -8,6 +8,7 @@ pub mod assemble;
 mod deltas;
 mod forward;
 mod health;
+mod read;
 mod stream;
 pub mod translate;
 

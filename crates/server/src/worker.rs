@@ -49,6 +49,10 @@ pub struct Options {
     pub pools: Vec<String>,
     /// The models that it has.
     pub models: Vec<String>,
+    /// The llms that it is: tasks are pinned to one by its name.
+    pub llms: Vec<String>,
+    /// The tiers that it serves.
+    pub tiers: Vec<String>,
     /// Which kinds of work; empty means every kind.
     pub kinds: Vec<String>,
     /// How many tasks at once.

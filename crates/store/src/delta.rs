@@ -17,19 +17,28 @@ pub const WANTED_MS: i64 = 10_000;
 /// How long after its end an attempt's source and chunks are kept for those who still read.
 pub const MEMORY_MS: i64 = 60_000;
 
-statement!(HELD, "delta/held");
 statement!(FIND, "delta/find");
 statement!(shared WANT, "delta/want");
 statement!(shared WANTED, "delta/wanted");
 statement!(shared PUT_CHUNK, "delta/put_chunk");
 statement!(shared END, "delta/end");
 statement!(shared CHUNKS, "delta/chunks");
+statement!(shared CHUNKS_BEFORE, "delta/chunks_before");
 statement!(shared FORGET_SOURCES, "delta/forget_sources");
 statement!(shared FORGET_CHUNKS, "delta/forget_chunks");
 
 /// All of the above.
-pub(crate) static STATEMENTS: &[&statement::Statement] =
-    &[&HELD, &FIND, &WANT, &WANTED, &PUT_CHUNK, &END, &CHUNKS, &FORGET_SOURCES, &FORGET_CHUNKS];
+pub(crate) static STATEMENTS: &[&statement::Statement] = &[
+    &FIND,
+    &WANT,
+    &WANTED,
+    &PUT_CHUNK,
+    &END,
+    &CHUNKS,
+    &CHUNKS_BEFORE,
+    &FORGET_SOURCES,
+    &FORGET_CHUNKS,
+];
 
 /// Who has the deltas of a running attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +53,8 @@ pub struct Source {
     pub url: Option<String>,
     /// How many there were, once they are all in chunks.
     pub total: Option<u64>,
+    /// Whether somebody holds the task, so that more may come.
+    pub is_held: bool,
 }
 
 /// The repository of sources and chunks; cheap to clone.
@@ -56,15 +67,6 @@ impl Sources {
     /// The sources of one database.
     pub fn new(store: Store) -> Sources {
         Sources { store }
-    }
-
-    /// Which of these tasks somebody holds, in which attempt.
-    pub async fn held(&self, tasks: Vec<TaskId>) -> Result<Vec<(TaskId, i32)>> {
-        let body = move |tx: &mut dyn Tx| {
-            let rows = tx.run(Call::one(&HELD, vec![ids(&tasks)]))?;
-            rows.iter().map(attempt).collect()
-        };
-        self.store.read("delta_held", body).await
     }
 
     /// Where the deltas of these tasks are.
@@ -129,9 +131,29 @@ impl Sources {
         attempt: i32,
         from: u64,
     ) -> Result<Vec<(u64, Vec<Json>)>> {
+        self.read_chunks(&CHUNKS, task, attempt, from).await
+    }
+
+    /// The last chunks of an attempt that begin before an index; one of them may reach beyond it.
+    pub async fn chunks_before(
+        &self,
+        task: TaskId,
+        attempt: i32,
+        index: u64,
+    ) -> Result<Vec<(u64, Vec<Json>)>> {
+        self.read_chunks(&CHUNKS_BEFORE, task, attempt, index).await
+    }
+
+    async fn read_chunks(
+        &self,
+        statement: &'static statement::Statement,
+        task: TaskId,
+        attempt: i32,
+        index: u64,
+    ) -> Result<Vec<(u64, Vec<Json>)>> {
         let body = move |tx: &mut dyn Tx| {
-            let params = vec![task.0.into(), attempt.into(), Value::Int(from as i64)];
-            tx.run(Call::one(&CHUNKS, params))?.iter().map(chunk).collect()
+            let params = vec![task.0.into(), attempt.into(), Value::Int(index as i64)];
+            tx.run(Call::one(statement, params))?.iter().map(chunk).collect()
         };
         self.store.read("delta_chunks", body).await
     }
@@ -164,6 +186,7 @@ fn source(row: &Row) -> Result<Source> {
         node: row.uuid(2)?,
         url: row.maybe(3, |r, i| r.text(i).map(str::to_owned))?,
         total: row.maybe(4, Row::int)?.map(|total| total as u64),
+        is_held: row.int(5)? > 0,
     })
 }
 

@@ -11,7 +11,7 @@ use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
-use windlass_domain::id::SessionId;
+use windlass_domain::id::{SessionId, TaskId};
 use windlass_domain::pins::Serves;
 use windlass_domain::profile::{Kind, Profile};
 use windlass_domain::time::Timestamp;
@@ -35,11 +35,12 @@ statement!(EXPIRE, "session/expire");
 statement!(OF_QUEUE, "session/of_queue");
 statement!(shared PROVIDING, "session/providing");
 statement!(shared FORGET, "session/forget");
+statement!(HOLDER, "session/holder");
 
 /// All of the above.
 pub(crate) static STATEMENTS: &[&statement::Statement] = &[
     &REGISTER, &SHOW, &LIST, &LIST_ALL, &RENEW, &BIND, &UNBIND, &CLOSE, &EXPIRE, &FORGET,
-    &OF_QUEUE, &PROVIDING,
+    &OF_QUEUE, &PROVIDING, &HOLDER,
 ];
 
 /// Which work a session takes. An empty list of kinds means jobs and delegations.
@@ -167,6 +168,16 @@ impl Sessions {
     pub async fn show(&self, id: SessionId) -> Result<Option<Session>> {
         let body = move |tx: &mut dyn Tx| one(tx, Call::one(&SHOW, vec![id.0.into()]));
         self.store.read("session_show", body).await
+    }
+
+    /// The session that holds a task, and the length of its leases if it asked for one.
+    pub async fn holder(&self, task: TaskId) -> Result<Option<(SessionId, Option<i64>)>> {
+        let body = move |tx: &mut dyn Tx| {
+            let rows = tx.run(Call::one(&HOLDER, vec![task.0.into()]))?;
+            let holder = |row: &Row| Ok((SessionId(row.uuid(0)?), row.maybe(1, Row::int)?));
+            rows.first().map(holder).transpose()
+        };
+        self.store.read("session_holder", body).await
     }
 
     /// A page of sessions, newest first: open ones, or all.

@@ -27,6 +27,12 @@ pub(super) struct Arguments {
     /// The model to ask the upstream for, whatever name the client used.
     #[arg(long, value_name = "NAME")]
     model: String,
+    /// A tier to serve; may be repeated. A task that is pinned to a tier goes to nobody else.
+    #[arg(long, value_name = "NAME")]
+    tier: Vec<String>,
+    /// What tasks call this very llm that are pinned to it; may be repeated.
+    #[arg(long, value_name = "NAME")]
+    llm: Vec<String>,
     /// How many tasks to forward at once.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     slots: u16,
@@ -84,6 +90,8 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
         queues: Vec::new(),
         pools: arguments.pool,
         models: vec![arguments.model.clone()],
+        llms: arguments.llm,
+        tiers: arguments.tier,
         kinds: vec!["inference".into()],
         slots: usize::from(arguments.slots),
         lease_ms: None,

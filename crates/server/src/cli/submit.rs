@@ -77,6 +77,18 @@ pub(super) struct Arguments {
     /// The pool of providers, for an inference.
     #[arg(long)]
     pool: Option<String>,
+    /// Only a provider of this model, for an inference.
+    #[arg(long, requires = "pool")]
+    model: Option<String>,
+    /// Only a provider of this tier, for an inference.
+    #[arg(long, requires = "pool")]
+    tier: Option<String>,
+    /// Only this very llm, for an inference.
+    #[arg(long, requires = "pool")]
+    llm: Option<String>,
+    /// For whom it is.
+    #[arg(long)]
+    owner: Option<String>,
     /// The task that submits this one.
     #[arg(long, value_name = "ID")]
     parent: Option<String>,
@@ -176,6 +188,10 @@ fn body(arguments: &Arguments) -> Result<Value, Failure> {
     set("caller", text(&arguments.caller));
     set("callee", text(&arguments.callee));
     set("pool", text(&arguments.pool));
+    set("model", text(&arguments.model));
+    set("tier", text(&arguments.tier));
+    set("llm", text(&arguments.llm));
+    set("owner", text(&arguments.owner));
     set("parent_id", text(&arguments.parent));
     set("correlation_id", text(&arguments.correlation_id));
     set("priority", arguments.priority.map(|priority| json!(priority)));

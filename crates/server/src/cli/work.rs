@@ -81,6 +81,8 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
         lease_ms: arguments.lease.map(argument::ms),
         pools: Vec::new(),
         models: Vec::new(),
+        llms: Vec::new(),
+        tiers: Vec::new(),
         grace: arguments.grace,
         is_present: false,
     };

@@ -1,6 +1,7 @@
 //! Accepting connections: bounded in number, with time limits, and a shutdown that lets requests
 //! finish.
 
+use super::impatient::{Impatient, STALLED};
 use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -44,7 +45,8 @@ pub async fn serve(
         };
         let Some((stream, place)) = accepted else { continue };
         let service = TowerToHyperService::new(routes.clone());
-        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+        let stream = TokioIo::new(Impatient::new(stream, STALLED));
+        let connection = builder.serve_connection(stream, service).into_owned();
         let watched = graceful.watch(connection);
         tokio::spawn(async move {
             // A client that hangs up is no news.

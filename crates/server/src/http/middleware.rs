@@ -82,7 +82,7 @@ async fn observe(State(api): State<Api>, mut request: Request, next: Next) -> Re
             answered
         }
     };
-    let code = match openai::serves(&route) {
+    let code = match openai::serves(matched.as_deref(), &path) {
         true => openai::reshape(&mut response),
         false => Problem::name_request(&mut response, &id),
     };

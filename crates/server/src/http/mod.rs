@@ -15,6 +15,7 @@ mod delta;
 mod describe;
 mod event;
 mod health;
+mod impatient;
 mod internal;
 mod limit;
 mod metrics;

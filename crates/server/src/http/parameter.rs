@@ -50,7 +50,7 @@ async fn check(State(taking): State<Taking>, request: Request, next: Next) -> Re
     let query = request.uri().query().unwrap_or_default().as_bytes();
     let first = form_urlencoded::parse(query).next();
     match first {
-        Some((name, _)) if !openai::serves(path) => {
+        Some((name, _)) if !openai::serves(Some(path), "") => {
             let method = match request.method() {
                 &Method::HEAD => Method::GET,
                 other => other.clone(),

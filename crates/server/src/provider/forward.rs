@@ -1,16 +1,17 @@
 //! One task, forwarded: which call it is, how often it is tried, and what its end means.
 
-use super::{Upstream, cause, stream, translate};
+use super::{Upstream, cause, read, stream, translate};
 use crate::ordered::Ordered;
 use crate::worker::assignment::Assignment;
 use crate::worker::outcome::Outcome;
-use reqwest::header::RETRY_AFTER;
+use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use windlass::domain::retry::code;
+use windlass::domain::time::Timestamp;
 use windlass::domain::usage::Usage;
 
 /// How often a busy upstream is asked.
@@ -184,7 +185,7 @@ impl Upstream {
         };
         let status = response.status().as_u16();
         if !response.status().is_success() {
-            let asked_for = retry_after(&response);
+            let asked_for = retry_after(response.headers());
             let bytes = self.read(response, MAX_REFUSAL_BYTES).await.ok();
             let outcome = match status {
                 404 | 405 if self.health.is_elsewhere() => self.elsewhere(asked, status, &bytes),
@@ -204,12 +205,12 @@ impl Upstream {
             Ok(bytes) => bytes,
             Err(unread) => return Ok(self.not_read(unread)),
         };
-        match serde_json::from_slice::<Value>(&bytes) {
-            Ok(body) if body.is_object() && asked.is_translated => {
+        match read::json(&bytes) {
+            Some(body) if body.is_object() && asked.is_translated => {
                 let id = &asked.assignment.task_id;
                 Ok(complete(translate::response(asked.request, &body, id)))
             }
-            Ok(body) if body.is_object() => Ok(complete(body)),
+            Some(body) if body.is_object() => Ok(complete(body)),
             _ => Ok(fail(UNEXPECTED, "the upstream's answer is no JSON object", Value::Null)),
         }
     }
@@ -226,7 +227,7 @@ impl Upstream {
              --upstream, which mostly ends with /v1"
         );
         let told = String::from_utf8_lossy(bytes.as_deref().unwrap_or_default());
-        let told: String = told.replace('\0', "\u{fffd}").chars().take(1_000).collect();
+        let told: String = read::plain(&told).chars().take(1_000).collect();
         fail(UNEXPECTED, &message, json!({ "status": status, "answer": told }))
     }
 
@@ -270,17 +271,33 @@ impl Upstream {
     }
 }
 
-fn retry_after(response: &Response) -> Option<Duration> {
-    let text = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
-    let seconds = text.trim().parse::<f64>().ok().filter(|seconds| (0.0..1e6).contains(seconds))?;
-    Some(Duration::from_secs_f64(seconds))
+/// How long a busy upstream asks to wait: in seconds, or until a time. That is counted from the
+/// time in the same answer, so the upstream's clock is compared with itself.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name| headers.get(name)?.to_str().ok().map(str::trim);
+    let asked = text(RETRY_AFTER)?;
+    if let Ok(seconds) = asked.parse::<f64>() {
+        return (0.0..1e6).contains(&seconds).then(|| Duration::from_secs_f64(seconds));
+    }
+    let ms = http_date(asked)?.since_ms(http_date(text(DATE)?)?);
+    Some(Duration::from_millis(u64::try_from(ms).unwrap_or(0)))
+}
+
+/// A time as HTTP writes it: `Sun, 06 Nov 1994 08:49:37 GMT`.
+fn http_date(text: &str) -> Option<Timestamp> {
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [_, day, month, year, time, "GMT"] = words[..] else { return None };
+    let month = 1 + MONTHS.iter().position(|name| *name == month)?;
+    format!("{year}-{month:02}-{day}T{time}Z").parse().ok()
 }
 
 fn refusal(status: u16, bytes: &Option<Vec<u8>>) -> Outcome {
     let bytes = bytes.as_deref().unwrap_or_default();
-    let body = serde_json::from_slice::<Value>(bytes).unwrap_or_else(|_| {
-        let text: String = String::from_utf8_lossy(bytes).trim().chars().take(1_000).collect();
-        json!(text)
+    let body = read::json(bytes).unwrap_or_else(|| {
+        let text = read::plain(String::from_utf8_lossy(bytes).trim());
+        json!(text.chars().take(1_000).collect::<String>())
     });
     let told = body["error"]["message"].as_str().or(body["error"].as_str()).or(body.as_str());
     let told = told.filter(|told| !told.is_empty()).unwrap_or("it did not say why");
@@ -319,8 +336,7 @@ pub(super) fn complete(body: Value) -> Outcome {
 }
 
 pub(super) fn fail(code: &str, message: &str, detail: Value) -> Outcome {
-    let message: String = message.replace('\0', "\u{fffd}");
-    let mut error = json!({ "code": code, "message": message });
+    let mut error = json!({ "code": code, "message": read::plain(message) });
     if !detail.is_null() {
         error["detail"] = detail;
     }
@@ -340,6 +356,28 @@ mod tests {
         assert_eq!(error["code"], code::INVALID_INPUT);
         assert_eq!(error["message"], "the upstream answered 404: no such model");
         assert_eq!(error["detail"]["upstream"], json!({ "status": 404, "body": body }));
+    }
+
+    #[test]
+    fn a_busy_upstream_says_how_long_in_seconds_or_until_when() {
+        let date = "Sat, 28 Feb 2026 23:59:58 GMT";
+        for (asked, expected) in [
+            ("3", Some(3_000)),
+            (" 0.5 ", Some(500)),
+            ("-1", None),
+            ("1e300", None),
+            ("Sun, 01 Mar 2026 00:00:02 GMT", Some(4_000)),
+            ("Sat, 28 Feb 2026 23:59:00 GMT", Some(0)),
+            ("Sun, 31 Feb 2026 00:00:00 GMT", None),
+            ("soon", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, asked.parse().unwrap());
+            headers.insert(DATE, date.parse().unwrap());
+            let expected = expected.map(Duration::from_millis);
+            assert_eq!(retry_after(&headers), expected, "{asked}");
+        }
+        assert_eq!(retry_after(&HeaderMap::new()), None);
     }
 
     #[test]

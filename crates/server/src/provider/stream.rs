@@ -4,7 +4,7 @@ use super::assemble::Assembly;
 use super::deltas::{Deltas, Posted};
 use super::forward::{Asked, BROKEN, UNEXPECTED, complete, fail, refused, too_slow};
 use super::translate::event::Events;
-use super::{Upstream, cause};
+use super::{Upstream, cause, read};
 use crate::client::stream::Parser;
 use crate::worker::outcome::Outcome;
 use reqwest::Response;
@@ -35,7 +35,7 @@ pub(super) async fn pass_on(
     let (task_id, lease_id) = (&asked.assignment.task_id, &asked.assignment.lease_id);
     let posting = deltas.post(&upstream.windlass, task_id, lease_id);
     let reading = async {
-        let read = read(upstream, asked, response, begun, &deltas).await;
+        let read = follow(upstream, asked, response, begun, &deltas).await;
         deltas.end(!matches!(read, Read::Whole(_)));
         read
     };
@@ -66,7 +66,7 @@ pub(super) async fn pass_on(
     }
 }
 
-async fn read(
+async fn follow(
     upstream: &Upstream,
     asked: &Asked<'_>,
     mut response: Response,
@@ -98,7 +98,7 @@ async fn read(
                 answer.is_done = true;
                 return answer.end(deltas).unwrap_or(Read::Broken("it ended early".into()));
             }
-            let Ok(value) = serde_json::from_str::<Value>(&event.data) else {
+            let Some(value) = read::json(event.data.as_bytes()) else {
                 let message = "a piece of the upstream's answer is no JSON";
                 return Read::Other(fail(UNEXPECTED, message, Value::Null));
             };

@@ -17,6 +17,9 @@ const MAX_ITEMS: usize = 100;
 /// About how many bytes one call may have; the server takes 8 MiB.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 
+/// The longest message of a failure that is told in other words.
+const MAX_MESSAGE: usize = 1_000;
+
 /// The end of one attempt.
 pub struct Item {
     task_id: String,
@@ -106,19 +109,16 @@ async fn settle(shared: &Arc<Shared>, batch: Vec<Item>, results: &[Value]) {
 }
 
 /// The server will not have this end. A result that breaks a rule becomes a failure that says
-/// so; anything else is over.
+/// so, a failure is told again without its detail; anything else is over.
 async fn refused(shared: &Arc<Shared>, item: Item, refusal: &str, detail: &str) {
     let Item { task_id, lease_id, body, .. } = item;
-    let is_rule = ["validation_failed", "invalid_json", "too_large", "data"];
-    if is_rule.contains(&refusal) && body["outcome"] != "release" && body["error"].is_null() {
-        let message = format!("the server refused the result: {detail}");
-        let outcome = Outcome::fail(INVALID_OUTPUT, message, &[], json!({ "refused": refusal }));
-        tracing::warn!(task_id, refusal, "the result was refused: {detail}");
-        if let Some(body) = outcome.item(&task_id, &lease_id) {
-            let again = Item { task_id, lease_id, bytes: 0, body };
-            Box::pin(deliver(shared, vec![again])).await;
-            return;
-        }
+    let is_rule = ["validation_failed", "invalid_json", "too_large", "payload_too_large", "data"];
+    let outcome = is_rule.contains(&refusal).then(|| instead(&body, refusal, detail)).flatten();
+    if let Some(body) = outcome.and_then(|outcome| outcome.item(&task_id, &lease_id)) {
+        tracing::warn!(task_id, refusal, "what became of it was refused: {detail}");
+        let again = Item { task_id, lease_id, bytes: 0, body };
+        Box::pin(deliver(shared, vec![again])).await;
+        return;
     }
     shared.hold.end(&lease_id);
     if ["lease_lost", "already_finished"].contains(&refusal) {
@@ -132,6 +132,23 @@ async fn refused(shared: &Arc<Shared>, item: Item, refusal: &str, detail: &str) 
         }
     }
     tracing::warn!(task_id, refusal, "the outcome was not taken: {detail}");
+}
+
+/// What is told instead of an end that breaks a rule. An end that is never taken would let the
+/// server give the task to us again, for the same end.
+fn instead(body: &Value, refusal: &str, detail: &str) -> Option<Outcome> {
+    let error = &body["error"];
+    if body["outcome"] == "release" || !error.is_null() && error["detail"].is_null() {
+        return None;
+    }
+    if error.is_null() {
+        let message = format!("the server refused the result: {detail}");
+        return Some(Outcome::fail(INVALID_OUTPUT, message, &[], json!({ "refused": refusal })));
+    }
+    let message = error["message"].as_str().unwrap_or_default();
+    let message: String = message.replace('\0', "\u{fffd}").chars().take(MAX_MESSAGE).collect();
+    let error = json!({ "code": error["code"], "message": message });
+    Some(Outcome::Fail { error, retry_after_ms: body["retry_after_ms"].as_u64() })
 }
 
 /// Calls until there is an answer that is not temporary.

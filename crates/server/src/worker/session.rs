@@ -78,7 +78,13 @@ async fn register(shared: &Shared) -> Result<Session, Error> {
         "queues": options.queues,
         "slots": options.slots,
     });
-    let lists = [("kinds", &options.kinds), ("pools", &options.pools), ("models", &options.models)];
+    let lists = [
+        ("kinds", &options.kinds),
+        ("pools", &options.pools),
+        ("models", &options.models),
+        ("llms", &options.llms),
+        ("tiers", &options.tiers),
+    ];
     for (name, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
         body[name] = json!(list);
     }

@@ -415,14 +415,15 @@ impl Engine {
         if text.is_to_renew() {
             self.renew_by_delta(&text, lease).await?;
         }
+        self.inner.deltas.make_room();
+        let next = text.append(from_offset, deltas)?;
+        // After the readers have it: now and then this is a commit.
         if let Some(session) = text.holder.and_then(|holder| holder.session)
             && let Err(error) = self.touch(session).await
         {
             // The lease decides; a provider that polls learns it by its next claim.
             tracing::debug!(%session, %error, "deltas came from a session that is gone");
         }
-        self.inner.deltas.make_room();
-        let next = text.append(from_offset, deltas)?;
         if text.grown.borrow().ended {
             // It ended meanwhile: the database knows how.
             self.beat_once(task, lease, None).await?;
@@ -433,7 +434,11 @@ impl Engine {
     /// The first delta that this node gets of an attempt: the database says whether the lease
     /// holds, and is told where the text is.
     async fn begin_text(&self, task: TaskId, lease: LeaseId, from: u64) -> Result<Arc<Text>> {
-        let (session, lease_ms) = self.holder_of(task).await?;
+        let holder = match self.inner.held.holder(task, lease) {
+            Some(known) => Some(known),
+            None => self.inner.sessions.holder(task).await?,
+        };
+        let (session, lease_ms) = (holder.map(|(id, _)| id), holder.and_then(|(_, ms)| ms));
         if from > 0 {
             // Its beginning went to another node. Whoever has it goes on there, or begins here.
             self.beat_once(task, lease, lease_ms).await?;
@@ -497,22 +502,17 @@ impl Engine {
             return;
         }
         let tasks: Vec<TaskId> = quiet.iter().map(|text| text.task).collect();
-        let sources = &self.inner.sources;
-        let (held, found) = tokio::join!(sources.held(tasks.clone()), sources.find(tasks));
-        let (held, found) = match (held, found) {
-            (Ok(held), Ok(found)) => (held, found),
-            (Err(error), _) | (_, Err(error)) => {
-                return tracing::debug!(%error, "nobody knows which texts are over");
-            }
+        let found = match self.inner.sources.find(tasks).await {
+            Ok(found) => found,
+            Err(error) => return tracing::debug!(%error, "nobody knows which texts are over"),
         };
         for text in quiet {
             // Its provider may have gone on at another node.
-            let moved = |source: &Source| {
+            let is_here = |source: &Source| {
                 (source.task, source.attempt) == (text.task, text.attempt)
-                    && source.node != self.inner.node
+                    && source.node == self.inner.node
             };
-            let goes_on = held.contains(&(text.task, text.attempt));
-            if goes_on && !found.iter().any(moved) {
+            if found.iter().any(|source| source.is_held && is_here(source)) {
                 text.signs().seen = Instant::now();
             } else {
                 self.inner.deltas.remove(&text);

@@ -10,7 +10,7 @@
 //! wakes two others.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
@@ -31,7 +31,7 @@ pub(super) struct Dispatcher {
     tasks: Tasks,
     /// What was taken is delivered by the database's threads, which are in no runtime.
     runtime: Handle,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
@@ -97,6 +97,7 @@ enum Woken {
 struct Handover {
     tasks: Tasks,
     runtime: Handle,
+    state: Arc<Mutex<State>>,
     claim: Claim,
     assignments: Vec<Assignment>,
 }
@@ -112,7 +113,13 @@ impl Drop for Handover {
         let assignments = std::mem::take(&mut self.assignments);
         if !assignments.is_empty() {
             let (tasks, claim) = (self.tasks.clone(), self.claim.clone());
-            self.runtime.spawn(async move { give_back(&tasks, &claim, assignments).await });
+            let state = Arc::clone(&self.state);
+            self.runtime.spawn(async move {
+                give_back(&tasks, &claim, assignments).await;
+                // Others wait for it, and nobody else tells them.
+                let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                claim.queues.iter().for_each(|queue| state.wake(queue, CHAIN));
+            });
         }
     }
 }
@@ -175,7 +182,7 @@ impl State {
 impl Dispatcher {
     /// Must be called inside a tokio runtime.
     pub(super) fn new(tasks: Tasks) -> Dispatcher {
-        Dispatcher { tasks, runtime: Handle::current(), state: Mutex::default() }
+        Dispatcher { tasks, runtime: Handle::current(), state: Arc::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -247,9 +254,10 @@ impl Dispatcher {
     async fn take(&self, claim: &Claim) -> Result<Vec<Assignment>> {
         let (answer, answered) = oneshot::channel();
         let (tasks, claim, runtime) = (self.tasks.clone(), claim.clone(), self.runtime.clone());
+        let state = Arc::clone(&self.state);
         tokio::spawn(async move {
             let taken = tasks.claim(claim.clone()).await;
-            let handover = |assignments| Handover { tasks, runtime, claim, assignments };
+            let handover = |assignments| Handover { tasks, runtime, state, claim, assignments };
             let _ = answer.send(taken.map(handover));
         });
         let taken = answered.await.unwrap_or_else(|_| {
@@ -359,7 +367,8 @@ impl Idle for Dispatcher {
         }
         drop(state);
         let (tasks, runtime) = (self.tasks.clone(), self.runtime.clone());
-        let handover = Handover { tasks, runtime, claim: claim.clone(), assignments };
+        let (state, claim) = (Arc::clone(&self.state), claim.clone());
+        let handover = Handover { tasks, runtime, state, claim, assignments };
         let _ = woken.send(Woken::Given(Box::new(handover)));
     }
 }

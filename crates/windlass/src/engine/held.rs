@@ -11,6 +11,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use windlass_domain::id::{LeaseDigest, LeaseId, SessionId, TaskId};
 
 use super::stream::StreamEvent;
+use windlass_store::task::Assignment;
 
 #[derive(Default)]
 pub(super) struct Held {
@@ -25,6 +26,8 @@ struct State {
 
 struct Stream {
     epoch: i64,
+    /// How long the session's leases are, if it asked for that.
+    lease_ms: Option<i64>,
     tasks: HashMap<TaskId, LeaseId>,
     freed: Arc<Notify>,
     notices: mpsc::Sender<StreamEvent>,
@@ -61,6 +64,7 @@ impl Held {
         &self,
         session: SessionId,
         epoch: i64,
+        lease_ms: Option<i64>,
         notices: mpsc::Sender<StreamEvent>,
     ) -> Signals {
         let freed = Arc::new(Notify::new());
@@ -71,7 +75,8 @@ impl Held {
         if state.streams.get(&session).is_none_or(|stream| stream.epoch < epoch) {
             state.close(session);
             let freed = Arc::clone(&freed);
-            state.streams.insert(session, Stream { epoch, tasks, freed, notices, _open });
+            let stream = Stream { epoch, lease_ms, tasks, freed, notices, _open };
+            state.streams.insert(session, stream);
         }
         Signals { freed, closed }
     }
@@ -104,6 +109,37 @@ impl Held {
             stream.tasks.insert(task, lease);
             state.holders.insert(task, session);
         }
+    }
+
+    /// The session that got a task under this lease by way of this node, and how long its leases
+    /// are if it asked for that. The database knows those that are not known here.
+    pub(super) fn holder(&self, task: TaskId, lease: LeaseId) -> Option<(SessionId, Option<i64>)> {
+        let state = self.lock();
+        let session = *state.holders.get(&task)?;
+        let stream = state.streams.get(&session)?;
+        (stream.tasks.get(&task) == Some(&lease)).then_some((session, stream.lease_ms))
+    }
+
+    /// Adds tasks to the stream of this epoch (`None`: the session's current one), and gives those
+    /// that it was not told of yet, with where to tell it. All come back if there is none here.
+    pub(super) fn add_to(
+        &self,
+        session: SessionId,
+        epoch: Option<i64>,
+        assignments: Vec<Assignment>,
+    ) -> Result<(Vec<Assignment>, mpsc::Sender<StreamEvent>), Vec<Assignment>> {
+        let mut state = self.lock();
+        let State { streams, holders } = &mut *state;
+        let is_meant = |stream: &&mut Stream| epoch.is_none_or(|epoch| stream.epoch == epoch);
+        let Some(stream) = streams.get_mut(&session).filter(is_meant) else {
+            return Err(assignments);
+        };
+        let new = assignments.into_iter().filter(|assignment| {
+            let (task, lease) = (assignment.task.id, assignment.lease_id);
+            holders.insert(task, session);
+            stream.tasks.insert(task, lease) != Some(lease)
+        });
+        Ok((new.collect(), stream.notices.clone()))
     }
 
     pub(super) fn count(&self, session: SessionId) -> usize {
@@ -164,13 +200,18 @@ mod tests {
         let (session, task) = (SessionId(Uuid::now_v7()), TaskId(Uuid::now_v7()));
         let (older, newer) = (LeaseId(Uuid::now_v7()), LeaseId(Uuid::now_v7()));
         let (sender, mut told) = mpsc::channel(2);
-        let _signals = held.open(session, 1, sender);
+        let _signals = held.open(session, 1, Some(5), sender);
         held.add(session, [(task, newer)]);
+        assert!(held.add_to(session, Some(0), Vec::new()).is_err(), "an older stream");
+        assert!(held.add_to(session, Some(1), Vec::new()).is_ok());
+        assert!(held.add_to(session, None, Vec::new()).is_ok());
+        assert_eq!(held.holder(task, newer), Some((session, Some(5))));
+        assert_eq!(held.holder(task, older), None);
         held.remove(task, Some(older.digest()), Gone::Lost);
         assert_eq!(held.count(session), 1);
         assert!(told.try_recv().is_err(), "nothing is told of it either");
         held.remove(task, Some(newer.digest()), Gone::Lost);
-        assert_eq!(held.count(session), 0);
+        assert_eq!((held.count(session), held.holder(task, newer)), (0, None));
         let lost = StreamEvent::Lost { task_id: task, lease_id: newer };
         assert_eq!(told.try_recv(), Ok(lost));
     }

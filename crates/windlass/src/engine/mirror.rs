@@ -48,6 +48,14 @@ pub enum Piece {
 /// Pieces as they come, or why none come any more.
 pub type Pieces = Pin<Box<dyn Stream<Item = Result<Piece, String>> + Send>>;
 
+/// What came of asking a node.
+enum Asked {
+    /// It has said all that it has, or nobody wants to hear more.
+    Told,
+    /// It cannot be asked, or not any more.
+    Unreachable,
+}
+
 /// Reaches other nodes.
 pub trait Peers: Send + Sync + 'static {
     /// Asks the node at this URL for an attempt's deltas from an index on.
@@ -166,22 +174,56 @@ impl Engine {
         }
         let engine = self.clone();
         tokio::spawn(async move {
-            if !engine.copy_from_node(&text, &source).await {
-                engine.copy_from_chunks(&text).await;
-            }
+            engine.chase(&text, source).await;
             engine.inner.deltas.remove(&text);
         });
     }
 
-    /// Whether a copy is of use to nobody any more.
-    fn is_vain(&self, text: &Text) -> bool {
-        !self.inner.deltas.is_watched(text.task) || *self.inner.phase.borrow() != Phase::Running
+    /// Feeds a copy until the attempt is over, and goes after the text when its provider goes on at
+    /// another node.
+    async fn chase(&self, text: &Text, mut source: Source) {
+        loop {
+            let next = match self.copy_from_node(text, &source).await {
+                Asked::Told => self.next_source(text, &source).await,
+                Asked::Unreachable => self.copy_from_chunks(text, &source).await,
+            };
+            match next {
+                Some(next) if !self.is_vain(text) => source = next,
+                _ => return,
+            }
+        }
     }
 
-    /// Feeds a copy by asking the node that has the text. `false`: it cannot be asked.
-    async fn copy_from_node(&self, text: &Text, source: &Source) -> bool {
+    /// Where the text is, after its node has said that there is no more of it; `None` if that is
+    /// all. A node that was started anew at the same address says so of an attempt that goes on:
+    /// whoever asked again at once would be told the same, again and again.
+    async fn next_source(&self, text: &Text, told: &Source) -> Option<Source> {
+        let found = self.inner.sources.find(vec![text.task]).await.unwrap_or_default();
+        let found = found.into_iter().find(|source| source.attempt == text.attempt)?;
+        if found.node != told.node {
+            return Some(found);
+        }
+        if !found.is_held {
+            return None;
+        }
+        let mut grown = text.grown();
+        let ended = grown.wait_for(|grown| grown.ended);
+        let _ = tokio::time::timeout(LOOK, ended).await;
+        Some(found)
+    }
+
+    /// Whether a copy is of use to nobody any more.
+    fn is_vain(&self, text: &Text) -> bool {
+        // It ends before we say so when the deltas come to this node by themselves.
+        text.stands().ended
+            || !self.inner.deltas.is_watched(text.task)
+            || *self.inner.phase.borrow() != Phase::Running
+    }
+
+    /// Feeds a copy by asking the node that has the text.
+    async fn copy_from_node(&self, text: &Text, source: &Source) -> Asked {
         let (Some(peers), Some(url)) = (self.inner.mirrors.peers.get(), &source.url) else {
-            return false;
+            return Asked::Unreachable;
         };
         let mut pieces = peers.subscribe(url, text.task, text.attempt, text.stands().next);
         loop {
@@ -189,7 +231,7 @@ impl Engine {
                 piece = pieces.next() => piece,
                 () = tokio::time::sleep(LOOK) => {
                     if self.is_vain(text) {
-                        return true;
+                        return Asked::Told;
                     }
                     continue;
                 }
@@ -198,58 +240,83 @@ impl Engine {
                 Some(Ok(Piece::Deltas { from, deltas })) => {
                     if let Err(error) = text.append(from, deltas) {
                         tracing::warn!(task = %text.task, %error, "a node told deltas with a gap");
-                        return false;
+                        return Asked::Unreachable;
                     }
                     if self.is_vain(text) {
-                        return true;
+                        return Asked::Told;
                     }
                 }
-                Some(Ok(Piece::Ended)) => return true,
+                Some(Ok(Piece::Ended)) => return Asked::Told,
                 Some(Err(error)) => {
                     tracing::debug!(task = %text.task, url, error, "a node cannot be asked");
-                    return false;
+                    return Asked::Unreachable;
                 }
-                None => return false,
+                None => return Asked::Unreachable,
             }
         }
     }
 
-    /// Feeds a copy from the chunks that the node with the text writes, until its end.
-    async fn copy_from_chunks(&self, text: &Text) {
+    /// Feeds a copy from the chunks that the node with the text writes, until its end, or until
+    /// another node has the text, which is given.
+    async fn copy_from_chunks(&self, text: &Text, from: &Source) -> Option<Source> {
         let (task, attempt) = (text.task, text.attempt);
         let sources = &self.inner.sources;
         let mut wanted: Option<Instant> = None;
         let mut over: Option<Instant> = None;
+        let mut overlaps: Option<Instant> = None;
         loop {
             let still = Duration::from_millis(WANTED_MS as u64) / 2;
             if wanted.is_none_or(|at| at.elapsed() >= still) {
                 wanted = Some(Instant::now());
                 // Nobody has the text any more.
                 if matches!(sources.want(task, attempt).await, Ok(false)) {
-                    return;
+                    return None;
                 }
                 self.inner.store.tell(Wake::Stream);
             }
-            let from = text.stands().next;
-            for (from, deltas) in sources.chunks(task, attempt, from).await.unwrap_or_default() {
-                if text.append(from, deltas).is_err() {
-                    break;
+            self.take_chunks(text, &mut overlaps).await;
+            if self.is_vain(text) {
+                return None;
+            }
+            if let Ok(found) = sources.find(vec![task]).await {
+                let source = found.into_iter().find(|source| source.attempt == attempt)?;
+                let total = source.total;
+                if total.is_some_and(|total| text.stands().next >= total) {
+                    return None;
                 }
-            }
-            let found = sources.find(vec![task]).await.unwrap_or_default();
-            let source = found.into_iter().find(|source| source.attempt == attempt);
-            let total = source.and_then(|source| source.total);
-            if total.is_some_and(|total| text.stands().next >= total) || self.is_vain(text) {
-                return;
-            }
-            let held = sources.held(vec![task]).await;
-            if held.is_ok_and(|held| !held.contains(&(task, attempt))) {
+                if source.node != from.node {
+                    return Some(source);
+                }
                 // Its last deltas may be on their way; a node that died has no more words.
-                if over.get_or_insert_with(Instant::now).elapsed() >= LAST_WORDS {
-                    return;
+                if !source.is_held && over.get_or_insert_with(Instant::now).elapsed() >= LAST_WORDS
+                {
+                    return None;
                 }
             }
             tokio::time::sleep(CHUNK).await;
+        }
+    }
+
+    /// Adds what the chunks have more. Chunks need not begin where this copy stands: it may have
+    /// had its beginning from a node that cannot be asked any more, and a provider that goes on at
+    /// another node has its text cut anew. So, when there is a gap, and now and then when nothing
+    /// comes, those are looked at that begin earlier (`overlaps`: when they were last).
+    async fn take_chunks(&self, text: &Text, overlaps: &mut Option<Instant>) {
+        let sources = &self.inner.sources;
+        let (task, attempt, from) = (text.task, text.attempt, text.stands().next);
+        let more = sources.chunks(task, attempt, from).await.unwrap_or_default();
+        let is_gap = more.first().is_some_and(|(at, _)| *at > from);
+        let is_due = more.is_empty() && overlaps.is_none_or(|at| at.elapsed() >= LOOK);
+        if from > 0 && (is_gap || is_due) {
+            *overlaps = Some(Instant::now());
+            let before = sources.chunks_before(task, attempt, from).await.unwrap_or_default();
+            // Earlier than that, and behind a gap: neither tells anything.
+            before.into_iter().for_each(|(at, deltas)| drop(text.append(at, deltas)));
+        }
+        for (at, deltas) in more {
+            if text.append(at, deltas).is_err() {
+                break;
+            }
         }
     }
 

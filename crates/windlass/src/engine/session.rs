@@ -282,16 +282,7 @@ impl Engine {
 
     /// The length of the leases of whoever holds this task, if it asked for one of its own.
     pub async fn lease_ms_of(&self, task: TaskId) -> Result<Option<i64>> {
-        Ok(self.holder_of(task).await?.1)
-    }
-
-    /// The session that holds this task, and the length of its leases if it asked for one.
-    pub(super) async fn holder_of(&self, task: TaskId) -> Result<(Option<SessionId>, Option<i64>)> {
-        let held = self.inner.tasks.show(task).await?;
-        let holder = held.and_then(|task| task.claimed_by).and_then(|id| id.parse().ok());
-        let Some(holder) = holder else { return Ok((None, None)) };
-        let session = self.inner.sessions.show(holder).await?;
-        Ok((session.as_ref().map(|session| session.id), session.and_then(|s| s.lease_ms)))
+        Ok(self.inner.sessions.holder(task).await?.and_then(|(_, lease_ms)| lease_ms))
     }
 
     /// Renews a session and the leases that are named.
@@ -348,8 +339,18 @@ impl Engine {
 
     /// Gives back all that a session holds.
     pub(super) async fn release_held(&self, id: SessionId, reason: &str) -> Result<()> {
+        let held = self.inner.tasks.unknown_to(&id.to_string(), Vec::new()).await?;
+        self.release(id, held, reason).await
+    }
+
+    /// Gives back these tasks of a session.
+    pub(super) async fn release(
+        &self,
+        id: SessionId,
+        held: Vec<Assignment>,
+        reason: &str,
+    ) -> Result<()> {
         let holder = id.to_string();
-        let held = self.inner.tasks.unknown_to(&holder, Vec::new()).await?;
         let items = held.into_iter().map(|assignment| Finish {
             task: assignment.task.id,
             lease: assignment.lease_id,

@@ -108,7 +108,7 @@ impl Engine {
         let (sender, events) = mpsc::channel(bound.slots.try_into().unwrap_or(1) + 16);
         let epoch = bound.stream_epoch;
         let reverts = bound.routes.profiles().contains(&Profile::Inference);
-        let mut signals = self.inner.held.open(id, epoch, sender.clone());
+        let mut signals = self.inner.held.open(id, epoch, bound.lease_ms, sender.clone());
         self.inner.log.needed();
         let engine = self.clone();
         tokio::spawn(async move {
@@ -154,7 +154,11 @@ impl Engine {
     ) -> Result<()> {
         let slots = session.slots.try_into().unwrap_or(1);
         let held = self.inner.tasks.unknown_to(&session.id.to_string(), Vec::new()).await?;
-        self.send(session.id, held, events).await;
+        match self.inner.held.add_to(session.id, Some(session.stream_epoch), held) {
+            Ok((held, events)) => self.tell(held, &events).await?,
+            // Whatever has taken its place tells the same.
+            Err(_) => return Ok(()),
+        }
         let mut phase = self.inner.phase.subscribe();
         loop {
             let free = usize::saturating_sub(slots, self.inner.held.count(session.id));
@@ -182,7 +186,7 @@ impl Engine {
                 Ok(taken) if taken.is_empty() => {}
                 Ok(taken) => {
                     self.tell_event();
-                    self.send(session.id, taken, events).await;
+                    self.assign(session, taken).await?;
                 }
                 Err(error) => {
                     tracing::debug!(session = %session.id, %error, "no work for now");
@@ -192,24 +196,29 @@ impl Engine {
         }
     }
 
-    async fn send(
+    /// Tells a session what was claimed for it: by this stream, or by the one that has taken its
+    /// place meanwhile and does not know of it. If there is none here any more, it goes back.
+    async fn assign(&self, session: &Session, assignments: Vec<Assignment>) -> Result<()> {
+        let id = session.id;
+        let held = &self.inner.held;
+        let told = held.add_to(id, Some(session.stream_epoch), assignments);
+        let (new, events) = match told.or_else(|unread| held.add_to(id, None, unread)) {
+            Ok(told) => told,
+            Err(unread) => return self.release(id, unread, "its stream has ended").await,
+        };
+        self.tell(new, &events).await
+    }
+
+    async fn tell(
         &self,
-        session: SessionId,
         assignments: Vec<Assignment>,
         events: &mpsc::Sender<StreamEvent>,
-    ) {
-        let held = assignments.iter().map(|assignment| (assignment.task.id, assignment.lease_id));
-        self.inner.held.add(session, held);
-        let assignments = match self.inner.tasks.fill_steps(assignments).await {
-            Ok(assignments) => assignments,
-            Err(error) => {
-                return tracing::warn!(%session, %error, "what was done before is not known");
-            }
-        };
-        for assignment in assignments {
+    ) -> Result<()> {
+        for assignment in self.inner.tasks.fill_steps(assignments).await? {
             // Nobody reads: the worker finds it by its next stream or heartbeat, or the lease ends.
             let _ = events.send(StreamEvent::Assign(Box::new(assignment))).await;
         }
+        Ok(())
     }
 
     /// The sessions whose streams are here are alive. One that has opened a stream on another node,

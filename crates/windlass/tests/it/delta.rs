@@ -86,6 +86,9 @@ async fn a_result_is_bounded_by_its_kind(dialect: Dialect) {
     for refused in [&told[0], &told[3]] {
         assert!(refused.contains("`inference_max_body`"), "{told:?}");
     }
+    // Beyond every kind's bound the setting is named as well.
+    let huge = engine.result(&json!("x".repeat(2 << 20))).unwrap_err().to_string();
+    assert!(huge.contains("`inference_max_body`"), "{huge}");
     assert_eq!(status(engine, one.task.id).await, State::Running);
     let request = |payload: usize| SubmitRequest {
         kind: Some(Kind::Inference),

@@ -1,8 +1,8 @@
 //! Workers' sessions and their streams.
 
 use crate::world::{
-    PATIENCE, World, claim, complete, conformance, eventually, register, status, story, submit,
-    without_polling,
+    PATIENCE, World, claim, complete, conformance, eventually, finish, register, status, story,
+    submit, without_polling,
 };
 use std::time::Duration;
 use uuid::Uuid;
@@ -11,6 +11,7 @@ use windlass::domain::state::State;
 use windlass::engine::{Beat, ClaimRequest, Error, Leased, SessionRequest, StreamEvent};
 use windlass::store::session::Routes;
 use windlass::store::statement::Dialect;
+use windlass::store::task::Finishing;
 
 conformance!(
     a_heartbeat_tells_what_is_renewed_cancelled_lost_and_unnamed,
@@ -21,6 +22,7 @@ conformance!(
     a_stream_tells_of_a_cancelled_task,
     losing_a_stream_releases_no_job,
     the_close_of_an_older_stream_changes_nothing,
+    nothing_is_lost_between_an_older_stream_and_a_newer_one,
     a_stream_shows_again_what_its_session_holds,
     a_worker_types_slots_are_clamped,
     a_worker_of_a_type_holds_no_more_than_its_slots,
@@ -165,6 +167,34 @@ async fn the_close_of_an_older_stream_changes_nothing(dialect: Dialect) {
     let got = tokio::time::timeout(PATIENCE, newer.next()).await.unwrap();
     assert_eq!(assigned(got).task.id, id);
     assert!(engine.open_session(session).await.unwrap().node.is_some());
+}
+
+/// A stream that has been replaced was given a task before it noticed, and told nobody: the task
+/// waited for the end of its lease.
+async fn nothing_is_lost_between_an_older_stream_and_a_newer_one(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let session = register(&engine, "q", 1, 60_000).await;
+    let mut older = Some(engine.open_stream(session).await.unwrap());
+    for _ in 0..20 {
+        // The older stream waits for a task, and there is one at the moment when it is replaced.
+        let (newer, id) = tokio::join!(
+            async { engine.open_stream(session).await.unwrap() },
+            submit(&engine, "q", |_| {})
+        );
+        let mut newer = newer;
+        loop {
+            let told = tokio::time::timeout(PATIENCE, newer.next()).await.unwrap();
+            // What the older one was about to take may be told and lost; then it comes again.
+            let Some(StreamEvent::Assign(got)) = told else { continue };
+            assert_eq!(got.task.id, id);
+            let how = Finishing::Complete(None);
+            if engine.finish(vec![finish(&got, how)]).await.pop().unwrap().is_ok() {
+                break;
+            }
+        }
+        older = Some(newer);
+    }
+    drop(older);
 }
 
 async fn a_stream_shows_again_what_its_session_holds(dialect: Dialect) {

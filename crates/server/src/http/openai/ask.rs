@@ -13,6 +13,7 @@ use windlass::domain::id::TaskId;
 use windlass::domain::refusal::Refusal;
 use windlass::domain::request::SubmitRequest;
 use windlass::engine::{Error, Phase};
+use windlass::store::error::Rejection;
 use windlass::store::task::Task;
 
 /// Which task an answer is of.
@@ -60,7 +61,10 @@ impl Ticket {
         match outcome.ok_or_else(|| Problem::from(no_outcome()))? {
             Ok(submitted) => ticket.id = submitted.id,
             Err(rejection) => {
-                ticket.keep();
+                // What was not refused may be there all the same: nobody waits for it.
+                if matches!(rejection, Rejection::Refused(_)) {
+                    ticket.keep();
+                }
                 return Err(refused(api, rejection));
             }
         }

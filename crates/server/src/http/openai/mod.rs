@@ -30,7 +30,7 @@ use utoipa_axum::routes;
 const ROUTES: [&str; 8] = [
     "/v1/models",
     "/v1/models/{model}",
-    "/v1/models/{pool}/{model}",
+    "/v1/models/{pool}/{*model}",
     "/v1/chat/completions",
     "/v1/embeddings",
     "/v1/responses",
@@ -42,9 +42,34 @@ const ROUTES: [&str; 8] = [
 pub(super) const PATIENT: [&str; 4] =
     ["/v1/chat/completions", "/v1/embeddings", "/v1/responses", "/v1/responses/{id}"];
 
-/// Whether a route belongs to this face.
-pub(super) fn serves(route: &str) -> bool {
-    ROUTES.contains(&route)
+/// What OpenAI's clients may ask for, here or elsewhere.
+const ASKED: [&str; 17] = [
+    "assistants",
+    "audio",
+    "batches",
+    "chat",
+    "completions",
+    "containers",
+    "conversations",
+    "embeddings",
+    "files",
+    "fine_tuning",
+    "images",
+    "models",
+    "moderations",
+    "responses",
+    "threads",
+    "uploads",
+    "vector_stores",
+];
+
+/// Whether a route belongs to this face, or a path for which there is none would.
+pub(super) fn serves(route: Option<&str>, path: &str) -> bool {
+    let first = || path.strip_prefix("/v1/")?.split('/').next();
+    match route {
+        Some(route) => ROUTES.contains(&route),
+        None => first().is_some_and(|first| ASKED.contains(&first)),
+    }
 }
 
 /// Every route with its part of the document.
@@ -59,7 +84,7 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(response::cancel))
 }
 
-/// What the document has no words for: a model whose name has a slash.
+/// What the document has no words for: a model whose name has slashes.
 pub(super) fn slashed() -> Router<Api> {
-    Router::new().route("/v1/models/{pool}/{model}", get(model::show_slashed))
+    Router::new().route("/v1/models/{pool}/{*model}", get(model::show_slashed))
 }

@@ -192,7 +192,7 @@ pub async fn show(State(api): State<Api>, Path(model): Path<String>) -> Result<J
     Ok(Json(Model::new(&model, known.names().get(model.as_str()).copied().unwrap_or(created))))
 }
 
-/// The same, for a name with a slash that was not escaped.
+/// The same, for a name with slashes that were not escaped.
 pub async fn show_slashed(
     state: State<Api>,
     Path((pool, model)): Path<(String, String)>,

@@ -145,6 +145,13 @@ async fn a_model_is_a_pool_or_a_providers_model_or_both(server: Server) {
         assert_eq!(model["object"], "model");
         assert!(model["created"].as_i64().is_some_and(|created| created > 1_700_000_000));
     }
+    // Names of models have slashes themselves.
+    let body = json!({ "name": "p", "pools": ["deep/er"], "models": ["org/big"] });
+    server.post("/v1/sessions", body).await.expect(201);
+    for name in ["org/big", "deep/er", "deep/er/org/big"] {
+        let model = server.get(&format!("/v1/models/{name}")).await.expect(200);
+        assert_eq!(model["id"], name);
+    }
     for name in [MODEL, &pinned] {
         let mut body = says("hello");
         body["model"] = json!(name);
@@ -155,10 +162,10 @@ async fn a_model_is_a_pool_or_a_providers_model_or_both(server: Server) {
         assert_eq!(task["queue"], "fast");
     }
     let pools = server.get("/v1/pools").await.expect(200);
-    assert_eq!(column(&pools["items"], "name"), ["fast"]);
+    assert_eq!(column(&pools["items"], "name"), ["deep/er", "fast"]);
     let error = told(server.get("/v1/models/slow").await, 404, "model_not_found");
     let message = error["message"].as_str().unwrap();
-    assert!(message.contains("`slow`") && message.contains("fast, tiny"), "{message}");
+    assert!(message.contains("`slow`") && message.contains("fast, org/big, tiny"), "{message}");
 }
 
 async fn a_pool_whose_provider_is_away_queues(server: Server) {

@@ -100,6 +100,68 @@ async fn an_answer_that_cannot_be_read_is_asked_for_once_and_makes_nobody_ill() 
     assert!(!provider.has_said("does not answer"));
 }
 
+/// An end that the server refuses was forgotten by the provider and not by the server, which gave
+/// it the task again with the next heartbeat: the upstream was asked the same for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_that_the_server_does_not_take_is_told_in_other_words_and_not_tried_again() {
+    let (server, upstream, _provider) = somewhere(&[]).await;
+    for (count, (words, status, code, told_as)) in [
+        ("large", 502, "invalid_output", "INVALID_OUTPUT"),
+        ("nul refused", 422, "odd", "INVALID_INPUT"),
+        ("deep refused", 400, "invalid_input", "INVALID_INPUT"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let reply = chat(&server, says(words)).await;
+        let task = reply.header("windlass-task").unwrap().to_owned();
+        told(reply, status, code);
+        let task = server.task(&task).await;
+        assert_eq!((&task["status"], &task["attempt"]), (&json!("failed"), &json!(1)), "{words}");
+        assert_eq!(task["error"]["code"], told_as, "{words}");
+        assert_eq!(upstream.asked("chat").len(), count + 1, "{words}");
+    }
+}
+
+/// What was paid for was thrown away for one character that no database keeps.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_nul_in_an_answer_does_not_cost_the_answer() {
+    let (server, _upstream, _provider) = somewhere(&[]).await;
+    let answer = chat(&server, says("nul")).await.expect(200);
+    assert_eq!(answer["choices"][0]["message"]["content"], "a\u{fffd}b");
+    let response = open(&server, "/v1/chat/completions", streams("nul")).await;
+    let said = Reading::of(response).rest().await;
+    assert_eq!(text(&chunks(&said)), "a\u{fffd}b");
+    assert_eq!(said.last(), Some(&Said::Done));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_takes_what_is_pinned_to_its_llm_and_its_tier() {
+    let (server, _upstream, _provider) =
+        somewhere(&["--llm", "gpu-1", "--tier", "batch", "--tier", "urgent"]).await;
+    let ask = async |pins: &[&str]| {
+        let payload = json!({ "endpoint": "chat.completions", "body": says("hello") });
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        command.args(["task", "submit", "--server", &server.url(""), "--pool", "fast"]);
+        command.args(["--owner", "ann", "--wait", "--timeout", "1s", "--json"]).args(pins);
+        let ran = command.arg(payload.to_string()).output().unwrap();
+        ran.status.success()
+    };
+    for taken in [&["--llm", "gpu-1"][..], &["--tier", "urgent"], &["--tier", "batch"], &[]] {
+        assert!(ask(taken).await, "{taken:?}");
+    }
+    assert!(ask(&["--model", "tiny", "--llm", "gpu-1", "--tier", "batch"]).await);
+    for left in [["--llm", "gpu-2"], ["--tier", "slow"], ["--model", "other"]] {
+        assert!(!ask(&left).await, "{left:?}");
+    }
+    let pool = server.get("/v1/pools/fast").await.expect(200);
+    assert_eq!(pool["depth"], 3);
+    assert_eq!(pool["providers"][0]["tiers"], json!(["batch", "urgent"]));
+    assert_eq!(pool["providers"][0]["llms"], json!(["gpu-1"]));
+    let listed = server.get("/v1/tasks?kind=inference&owner=ann").await.expect(200);
+    assert_eq!(listed["items"].as_array().unwrap().len(), 8);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_an_upstream_says_of_our_key_is_for_operators_only() {
     let (server, _upstream, provider) = somewhere(&[]).await;

@@ -48,6 +48,18 @@ async fn every_bad_request_is_refused_with_its_field(server: Server) {
     let request = server.request(Method::POST, "/v1/chat/completions").body("x");
     told(server.send(request).await, 415, "unsupported_media_type");
     told(server.get("/v1/chat/completions").await, 405, "method_not_allowed");
+    // What OpenAI has and we have not: its clients read the same shape.
+    for absent in ["completions", "files/f", "responses/r/input_items", "chat", "models/a/b/c"] {
+        told(
+            server.get(&format!("/v1/{absent}")).await,
+            404,
+            match absent {
+                "models/a/b/c" => "model_not_found",
+                _ => "not_found",
+            },
+        );
+    }
+    server.get("/v1/nothing").await.refused(404, "not_found");
     assert_eq!(server.written().await, before);
 }
 

@@ -158,6 +158,9 @@ async fn chat(State(upstream): State<Upstream>, headers: HeaderMap, text: String
         "busy once" if upstream.is_first() => return busy(),
         "always busy" => return busy(),
         "denied" => return refused(403, "the key sk-secret may not", "invalid_api_key"),
+        "large" => return Json(json!({ "text": "x".repeat(10 << 20) })).into_response(),
+        "nul refused" => return refused(422, "what is \0?", "odd"),
+        "deep refused" => return deep(),
         "huge" => return Json(json!({ "text": "x".repeat(17 << 20) })).into_response(),
         "half" | "half and silence" => return half(words == "half").await,
         "never" => std::future::pending::<()>().await,
@@ -206,6 +209,13 @@ async fn chat(State(upstream): State<Upstream>, headers: HeaderMap, text: String
     (kind, Body::from_stream(events)).into_response()
 }
 
+/// An error that no server of ours takes: it is nested too deep.
+fn deep() -> Response {
+    let inner = (0..100).fold(json!(1), |inner, _| json!([inner]));
+    let error = json!({ "message": "too deep", "inner": inner });
+    (StatusCode::BAD_REQUEST, Json(json!({ "error": error }))).into_response()
+}
+
 /// The first bytes of an answer; then it breaks, or falls silent.
 async fn half(is_broken: bool) -> Response {
     let begin = Ok(Bytes::from("{\"id\":"));
@@ -233,6 +243,7 @@ fn call() -> Json_ {
 fn message(words: &str) -> Json_ {
     match words {
         "use a tool" => json!({ "role": "assistant", "content": null, "tool_calls": [call()] }),
+        "nul" => json!({ "role": "assistant", "content": "a\0b" }),
         words => json!({ "role": "assistant", "content": format!("You said {words}.") }),
     }
 }
@@ -258,6 +269,8 @@ fn chunks(words: &str, with_usage: bool) -> Vec<Json_> {
             let more = json!({ "index": 0, "function": { "arguments": part } });
             chunks.push(chunk(json!({ "tool_calls": [more] }), None));
         }
+    } else if words == "nul" {
+        chunks.push(chunk(json!({ "content": "a\0b" }), None));
     } else if words == "count" {
         let numbers = (0..COUNTED).map(|n| chunk(json!({ "content": format!("{n} ") }), None));
         chunks.extend(numbers);

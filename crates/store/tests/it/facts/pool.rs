@@ -28,6 +28,8 @@ conformance!(
     a_lost_lease_begins_no_text,
     a_task_that_goes_back_has_no_text,
     chunks_are_wanted_read_in_order_and_forgotten,
+    a_chunk_that_reaches_beyond_an_index_is_found_and_the_longer_one_stays,
+    the_session_that_holds_a_task_is_found_with_its_lease,
     a_pool_is_counted,
     what_sessions_provide_for_is_told_once_with_open_ones_first,
 );
@@ -186,6 +188,7 @@ async fn the_first_delta_is_a_heartbeat_that_says_where_the_text_is(dialect: Dia
     assert_eq!(world.story(id).await, ["submit:pending", "claim:claimed", "start:running"]);
     let found = Sources::new(world.store.clone()).find(vec![id]).await.unwrap();
     assert_eq!((found[0].attempt, found[0].node, found[0].total), (1, node, None));
+    assert!(found[0].is_held);
 }
 
 async fn a_lost_lease_begins_no_text(dialect: Dialect) {
@@ -242,9 +245,56 @@ async fn chunks_are_wanted_read_in_order_and_forgotten(dialect: Dialect) {
     world.pass_ms(WANTED_MS.max(MEMORY_MS));
     assert_eq!(sources.forget(10).await.unwrap(), 0, "the attempt goes on");
     world.finish(&held, complete()).await.unwrap();
+    assert!(!sources.find(vec![id]).await.unwrap()[0].is_held, "it has ended");
     world.pass_ms(MEMORY_MS);
     assert_eq!(sources.forget(10).await.unwrap(), 1);
     assert_eq!(sources.chunks(id, 1, 0).await.unwrap(), []);
+}
+
+/// Two nodes had the text one after the other, and each cut it in its own way.
+async fn a_chunk_that_reaches_beyond_an_index_is_found_and_the_longer_one_stays(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let held = world.running(of_pool("fast", |_| {})).await;
+    let (id, sources) = (held.task.id, Sources::new(world.store.clone()));
+    for (from, deltas) in [(0, "[0,1]"), (2, "[2,3,4]"), (0, "[0,1,2,3]"), (4, "[4,5]"), (0, "[0]")]
+    {
+        sources.put_chunk(id, 1, from, deltas.into()).await.unwrap();
+    }
+    let all = [
+        (0, vec![json!(0), json!(1), json!(2), json!(3)]),
+        (2, vec![json!(2), json!(3), json!(4)]),
+        (4, vec![json!(4), json!(5)]),
+    ];
+    assert_eq!(sources.chunks(id, 1, 0).await.unwrap(), all);
+    assert_eq!(sources.chunks_before(id, 1, 5).await.unwrap(), all, "the last reaches to 5");
+    assert_eq!(sources.chunks_before(id, 1, 2).await.unwrap(), all[..1]);
+    assert_eq!(sources.chunks_before(id, 1, 0).await.unwrap(), []);
+    assert_eq!(sources.chunks_before(id, 2, 5).await.unwrap(), [], "of another attempt");
+}
+
+async fn the_session_that_holds_a_task_is_found_with_its_lease(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let sessions = Sessions::new(world.store.clone());
+    for lease_ms in [None, Some(5_000)] {
+        let new = NewSession {
+            id: SessionId(Uuid::now_v7()),
+            name: "p".into(),
+            worker_type: None,
+            routes: Routes::default(),
+            slots: 1,
+            lease_ms,
+        };
+        let session = sessions.register(new).await.unwrap().id;
+        let id = world.submit(of_pool("fast", |_| {})).await;
+        assert_eq!(sessions.holder(id).await.unwrap(), None, "nobody holds it");
+        world.tasks.claim(claim_of(&session.to_string(), &["fast"], 1)).await.unwrap();
+        assert_eq!(sessions.holder(id).await.unwrap(), Some((session, lease_ms)));
+    }
+    // Whoever holds it need not be a session, nor have a name that looks like one.
+    let id = world.submit(of_pool("fast", |_| {})).await;
+    world.tasks.claim(claim_of("p1", &["fast"], 1)).await.unwrap();
+    assert_eq!(sessions.holder(id).await.unwrap(), None);
+    assert_eq!(sessions.holder(TaskId(Uuid::now_v7())).await.unwrap(), None);
 }
 
 async fn a_pool_is_counted(dialect: Dialect) {
