@@ -12,11 +12,13 @@ pub mod alert;
 pub mod approval;
 pub mod audit;
 pub mod clock;
+pub mod dead_letter;
 pub mod delta;
 pub mod error;
 pub mod group;
 pub mod limit;
 pub mod machine;
+pub mod message;
 pub mod migration;
 pub mod node;
 pub mod notice;
@@ -42,8 +44,10 @@ pub fn statements() -> Vec<&'static statement::Statement> {
         agent::STATEMENTS,
         alert::STATEMENTS,
         audit::STATEMENTS,
+        dead_letter::STATEMENTS,
         delta::STATEMENTS,
         limit::STATEMENTS,
+        message::STATEMENTS,
         migration::STATEMENTS,
         node::STATEMENTS,
         notice::STATEMENTS,

@@ -22,6 +22,7 @@ mod lane;
 mod ledger;
 mod limit;
 mod list;
+mod message;
 mod notice;
 mod park;
 mod pins;
