@@ -36,6 +36,7 @@ pub mod trouble;
 pub mod tx;
 pub mod value;
 mod wait;
+pub mod workflow;
 
 /// Every statement of the store: tests prepare them all and look at their plans.
 #[doc(hidden)]
@@ -47,7 +48,6 @@ pub fn statements() -> Vec<&'static statement::Statement> {
         dead_letter::STATEMENTS,
         delta::STATEMENTS,
         limit::STATEMENTS,
-        message::STATEMENTS,
         migration::STATEMENTS,
         node::STATEMENTS,
         notice::STATEMENTS,
@@ -60,5 +60,6 @@ pub fn statements() -> Vec<&'static statement::Statement> {
         wait::STATEMENTS,
     ];
     let rest = rest.into_iter().flatten().copied();
-    task::statements().chain(approval::statements()).chain(rest).collect()
+    let entities = approval::statements().chain(message::statements());
+    task::statements().chain(entities).chain(rest).collect()
 }

@@ -5,17 +5,28 @@
 //! becomes a dead letter there and then.
 //! Absent: who may write to whom is asked before, by [`send`](Messages::send).
 
+mod claim;
+mod list;
+mod send;
+mod sweep;
+
+pub use claim::{Claim, Delivery, Ending, Whose};
+pub use list::{Cursor, Filter};
+pub use send::{Sent, Speaker};
+
 use crate::dead_letter::{self, Letter};
 use crate::error::Result;
 use crate::statement;
+use crate::store::Store;
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
-use crate::{audit, statement::Statement};
+use crate::{agent, audit, statement::Statement};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 use windlass_domain::id::MessageId;
 pub use windlass_domain::message::NewMessage;
+use windlass_domain::message::handler::Handler;
 use windlass_domain::message::{Reason, Status};
 use windlass_domain::order::{MAX_PRIORITY, MIN_PRIORITY};
 use windlass_domain::time::Timestamp;
@@ -30,10 +41,46 @@ pub(crate) const COLUMNS: &str = "m.id, m.from_agent, m.to_agent, m.type, m.prio
 statement!(shared INSERT, "message/insert");
 statement!(shared SHOW, "message/show");
 statement!(shared OF_KEY, "message/of_key");
-statement!(shared RECEIVER, "message/receiver");
 
 /// All of the above.
-pub(crate) static STATEMENTS: &[&Statement] = &[&INSERT, &SHOW, &OF_KEY, &RECEIVER];
+static STATEMENTS: &[&Statement] = &[&INSERT, &SHOW, &OF_KEY];
+
+/// Every statement about messages.
+pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
+    let all = [STATEMENTS, claim::STATEMENTS, list::STATEMENTS, sweep::STATEMENTS];
+    all.into_iter().flatten().copied()
+}
+
+/// What an UPDATE returns of a message.
+pub(crate) fn returned() -> String {
+    COLUMNS.replace("m.", "")
+}
+
+/// Which pool of handlers the messages of an agent `a` go to.
+pub(crate) fn agent_handler() -> String {
+    let roles = [Handler::Ceo, Handler::Vp]
+        .map(|handler| format!("WHEN '{}' THEN '{handler}'", handler.role()));
+    format!("coalesce(a.worker_type, CASE a.role {} ELSE '{}' END)", roles.join(" "), Handler::Crew)
+}
+
+/// The pools whose agents are in one conversation at a time.
+pub(crate) fn conversing() -> String {
+    let names = Handler::ALL.iter().filter(|handler| handler.converses());
+    names.map(|handler| format!("'{handler}'")).collect::<Vec<_>>().join(", ")
+}
+
+/// The repository of messages; cheap to clone.
+#[derive(Clone)]
+pub struct Messages {
+    store: Store,
+}
+
+impl Messages {
+    /// The messages of one database.
+    pub fn new(store: Store) -> Messages {
+        Messages { store }
+    }
+}
 
 /// A message as users see it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -100,9 +147,12 @@ pub fn deliver(tx: &mut dyn Tx, new: &NewMessage) -> Result<Outcome> {
 }
 
 /// Whether somebody is there to read what is sent to an agent.
-fn receiver(tx: &mut dyn Tx, name: &str) -> Result<Result<(), Reason>> {
-    let found = tx.run(Call::one(&RECEIVER, vec![name.into()]))?;
-    Ok(if found.is_empty() { Err(Reason::UnknownAgent) } else { Ok(()) })
+pub(crate) fn receiver(tx: &mut dyn Tx, name: &str) -> Result<Result<(), Reason>> {
+    Ok(match agent::find(tx, name)? {
+        None => Err(Reason::UnknownAgent),
+        Some(agent) if agent.archived_at.is_some() => Err(Reason::ArchivedAgent),
+        Some(_) => Ok(()),
+    })
 }
 
 /// Puts a message into its inbox; the audit tells of it.
@@ -155,7 +205,7 @@ fn insert(tx: &mut dyn Tx, new: &NewMessage, status: Status) -> Result<Option<Ou
         new.kind.as_str().into(),
         new.priority.into(),
         Value::Json(windlass_domain::json::canonical(&new.payload)),
-        new.correlation_id.clone().into(),
+        new.correlation_id.clone().unwrap_or_else(|| new.id.to_string()).into(),
         new.idempotency_key.clone().into(),
         new.digest().into(),
         new.sent_by.as_str().into(),
@@ -226,6 +276,15 @@ fn fitting(new: &NewMessage) -> NewMessage {
         sent_by: name(&new.sent_by, MAX_NAME_BYTES),
         redelivery_of: new.redelivery_of,
     }
+}
+
+pub(crate) fn find(tx: &mut dyn Tx, id: MessageId) -> Result<Option<Message>> {
+    tx.run(Call::one(&SHOW, vec![id.0.into()]))?.first().map(read).transpose()
+}
+
+pub(crate) fn lost(operation: &str) -> crate::error::Error {
+    let detail = "a message is not where it must be".into();
+    crate::error::Error::Internal { operation: operation.into(), detail }
 }
 
 pub(crate) fn read(row: &Row) -> Result<Message> {

@@ -30,13 +30,19 @@ impl Handler {
         }
     }
 
+    /// The role whose messages go to it by themselves.
+    pub const fn role(self) -> &'static str {
+        match self {
+            Handler::Ceo => "ceo",
+            Handler::Vp => "vp",
+            Handler::Crew => "crew",
+        }
+    }
+
     /// The pool of a role.
     pub fn of_role(role: &str) -> Handler {
-        match role {
-            "ceo" => Handler::Ceo,
-            "vp" => Handler::Vp,
-            _ => Handler::Crew,
-        }
+        let own = Handler::ALL.iter().find(|handler| handler.role() == role);
+        own.copied().unwrap_or(Handler::Crew)
     }
 
     /// Whether its agents are in one conversation at a time.

@@ -87,6 +87,7 @@ CREATE INDEX message_inbox ON message (to_agent, priority DESC, created_at, id)
 CREATE UNIQUE INDEX message_conversation ON message (to_agent)
     WHERE status = 'delivered' AND converses;
 CREATE INDEX message_held ON message (to_agent) WHERE status = 'delivered';
+CREATE UNIQUE INDEX message_lease_id ON message (lease_id) WHERE status = 'delivered';
 CREATE INDEX message_lease ON message (lease_expires_at) WHERE status = 'delivered';
 CREATE INDEX message_expiry ON message (expires_at)
     WHERE status = 'pending' AND expires_at IS NOT NULL;
