@@ -33,6 +33,7 @@ pub mod task;
 pub mod trouble;
 pub mod tx;
 pub mod value;
+pub mod venture;
 mod wait;
 
 /// Every statement of the store: tests prepare them all and look at their plans.
@@ -53,6 +54,7 @@ pub fn statements() -> Vec<&'static statement::Statement> {
         trouble::STATEMENTS,
         signal::STATEMENTS,
         step::STATEMENTS,
+        venture::STATEMENTS,
         wait::STATEMENTS,
     ];
     let rest = rest.into_iter().flatten().copied();

@@ -34,6 +34,7 @@ mod session;
 mod step;
 mod submit;
 mod task;
+mod venture;
 mod wait;
 mod why;
 

@@ -27,6 +27,7 @@ mod park;
 mod pins;
 mod pool;
 mod pressure;
+mod registry;
 mod replay;
 mod retention;
 mod signal;
