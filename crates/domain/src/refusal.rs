@@ -88,6 +88,14 @@ pub enum Refusal {
         /// What was looked for, such as `alert`.
         what: &'static str,
     },
+    /// It is there already, and says something else.
+    #[error(
+        "there is such a {what} already, and it is another one; change it, or use another name"
+    )]
+    AlreadyExists {
+        /// What was to be made, such as `agent`.
+        what: &'static str,
+    },
     /// The task's time has not come.
     #[error("the task is not due yet")]
     NotDue,
@@ -203,6 +211,7 @@ impl Refusal {
             Refusal::IllegalTransition { .. } | Refusal::IllegalStep { .. } => "illegal_transition",
             Refusal::NotDue => "not_due",
             Refusal::UnknownTask | Refusal::Unknown { .. } => "not_found",
+            Refusal::AlreadyExists { .. } => "already_exists",
             Refusal::IdempotencyKeyReused { .. } => "idempotency_key_reused",
             Refusal::InDoubt { .. } => "in_doubt",
             Refusal::StepState { .. } => "illegal_step",

@@ -50,6 +50,13 @@ pub struct Filter {
     pub until: Option<Timestamp>,
 }
 
+impl Filter {
+    /// All entries of one event.
+    pub fn of_event(event: &str) -> Filter {
+        Filter { event: Some(event.to_owned()), ..Filter::default() }
+    }
+}
+
 /// Adds an entry, in the transaction of what it tells.
 pub fn write(tx: &mut dyn Tx, actor: &str, event: &str, detail: &Json) -> Result<()> {
     let now = tx.now()?;

@@ -35,6 +35,7 @@ pub mod task;
 pub mod trouble;
 pub mod tx;
 pub mod value;
+pub mod venture;
 mod wait;
 pub mod workflow;
 
@@ -57,6 +58,7 @@ pub fn statements() -> Vec<&'static statement::Statement> {
         trouble::STATEMENTS,
         signal::STATEMENTS,
         step::STATEMENTS,
+        venture::STATEMENTS,
         wait::STATEMENTS,
     ];
     let rest = rest.into_iter().flatten().copied();

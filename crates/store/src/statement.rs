@@ -106,6 +106,7 @@ pub fn expand(text: &str, dialect: Dialect) -> String {
         ("{free_pass}", free_pass()),
         ("{snapshot_columns}", SNAPSHOT_COLUMNS.to_owned()),
         ("{task_columns}", TASK_COLUMNS.to_owned()),
+        ("{agent_columns}", crate::agent::COLUMNS.to_owned()),
         ("{alert_columns}", crate::alert::COLUMNS.to_owned()),
         ("{trouble_columns}", crate::trouble::COLUMNS.to_owned()),
         ("{notice_columns}", crate::notice::COLUMNS.to_owned()),

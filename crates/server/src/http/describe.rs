@@ -9,6 +9,7 @@ use super::credential::OPERATORS_ONLY;
 use super::session::MAX_WAIT_MS;
 use super::{openai, pressure};
 use serde_json::{Map, Value as Json, json};
+use windlass::domain::agent::{MAX_GRANTS, MAX_WORDS};
 use windlass::domain::approval::{MAX_OCCURRENCE, MAX_REQUIRED};
 use windlass::domain::failure::{MAX_CODE_BYTES, MAX_MESSAGE_BYTES};
 use windlass::domain::limit::{MAX_LIMIT, MAX_PERIOD_MS, PAUSABLE};
@@ -226,7 +227,8 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
         || is_decision
         || is_send
         || path == "/v1/signals"
-        || (has_name && method == "get")
+        || (has_name && (method == "get" || path.ends_with("/archive")))
+        || (has_name && path.ends_with("/restore"))
         || (has_scope && !["put", "patch"].contains(&method));
     codes.push((404, has_missing.then_some(missing).into_iter().collect()));
     let conflicts: &[&str] = match (can_conflict, is_session) {
@@ -291,6 +293,7 @@ fn step_conflicts(path: &str, method: &str) -> &'static [&'static str] {
         ("post", "/v1/tasks/{id}/steps/record") => &["illegal_step"],
         ("post", path) if path.starts_with("/v1/steps/{id}/") => &["illegal_step"],
         ("post", "/v1/signals") => &["task_finished"],
+        ("post", "/v1/agents" | "/v1/ventures" | "/v1/portfolios") => &["already_exists"],
         ("post", "/v1/tasks/{id}/replay") => &["not_finished", "no_such_step", "not_idempotent"],
         _ => &[],
     }
@@ -430,6 +433,30 @@ fn trouble_bounds(of: &mut impl FnMut(&str, &str, Json)) {
     of("Backoff", "on_exhausted", ends.clone());
     of("RetryPolicy", "on_exhausted", ends);
     of("RetryPolicy", "max_retries", range(0, MAX_RETRIES.into()));
+    registry_bounds(of);
+}
+
+fn registry_bounds(of: &mut impl FnMut(&str, &str, Json)) {
+    for schema in ["NewAgent", "AgentRequest"] {
+        for field in ["role", "parent", "venture", "portfolio", "queue"] {
+            of(schema, field, name(MAX_NAME_BYTES));
+        }
+        of(schema, "worker_type", name(MAX_WORKER_BYTES));
+    }
+    for schema in ["NewAgent", "NewVenture", "NewPortfolio"] {
+        of(schema, "name", name(MAX_NAME_BYTES));
+    }
+    of("NewVenture", "portfolio", name(MAX_NAME_BYTES));
+    of("VentureRequest", "portfolio", name(MAX_NAME_BYTES));
+    let types = json!({ "enum": ["in_process", "session", "command", "webhook"] });
+    of("Executor", "type", types);
+    of("Executor", "timeout_ms", range(1, MAX_DELAY_MS));
+    of("Executor", "command", json!({ "minItems": 1, "maxItems": MAX_WORDS }));
+    let mut items = name(MAX_NAME_BYTES);
+    items["type"] = json!("string");
+    for field in ["agents", "ventures"] {
+        of("Authority", field, json!({ "maxItems": MAX_GRANTS, "items": items }));
+    }
 }
 
 /// The same, of what agents tell each other.

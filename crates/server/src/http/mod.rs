@@ -37,6 +37,7 @@ mod session;
 mod step;
 mod submit;
 mod task;
+mod venture;
 mod wait;
 mod why;
 

@@ -5,7 +5,8 @@
 use super::problem::{Drained, Problem, ReachedLimit, TITLES};
 use super::{
     Api, action, agent, alert, approval, audit, dead_letter, delta, describe, event, health, limit,
-    message, openai, pause, poison, pool, pressure, replay, session, step, submit, task, wait, why,
+    message, openai, pause, poison, pool, pressure, replay, session, step, submit, task, venture,
+    wait, why,
 };
 use axum::Router;
 use axum::http::header;
@@ -37,7 +38,7 @@ use utoipa_axum::routes;
         (name = "trouble", description = "What needs a person, and who is told"),
         (name = "flow", description = "How much may run and wait at once, and what is stopped"),
         (name = "pools", description = "What waits for model providers, and who they are"),
-        (name = "agents", description = "How the tasks of an agent are retried"),
+        (name = "agents", description = "Who works, for what, and what their tasks take over"),
         (name = "events", description = "Everything that happens"),
         (name = "openai", description = "Inference as OpenAI's clients ask for it; errors have \
             OpenAI's shape"),
@@ -122,8 +123,18 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(pause::list, pause::pause))
         .routes(routes!(pause::resume))
         .routes(routes!(pause::resume_named))
-        .routes(routes!(agent::list))
-        .routes(routes!(agent::put, agent::show))
+        .routes(routes!(agent::list, agent::create))
+        .routes(routes!(agent::put, agent::patch, agent::show))
+        .routes(routes!(agent::archive))
+        .routes(routes!(agent::restore))
+        .routes(routes!(venture::list, venture::create))
+        .routes(routes!(venture::put, venture::show))
+        .routes(routes!(venture::archive))
+        .routes(routes!(venture::restore))
+        .routes(routes!(venture::list_portfolios, venture::create_portfolio))
+        .routes(routes!(venture::show_portfolio))
+        .routes(routes!(venture::archive_portfolio))
+        .routes(routes!(venture::restore_portfolio))
         .routes(routes!(pool::list))
         .routes(routes!(pool::show))
         .routes(routes!(alert::list))

@@ -166,6 +166,7 @@ pub const TITLES: &[(&str, &str)] = &[
     ("illegal_transition", "The task's state does not permit this"),
     ("not_due", "The task's time has not come"),
     ("idempotency_key_reused", "The key was used before for another request"),
+    ("already_exists", "There is another one of this name"),
     ("queue_full", "A limit on waiting tasks is reached"),
     ("draining", "Nothing new is taken in"),
     ("session_not_found", "There is no such session"),
@@ -242,6 +243,7 @@ impl From<Refusal> for Problem {
             | Refusal::StepFailed { .. }
             | Refusal::DeltaGap { .. }
             | Refusal::TaskFinished { .. }
+            | Refusal::AlreadyExists { .. }
             | Refusal::Replay(_) => StatusCode::CONFLICT,
         };
         let mut problem = Problem::new(status, refusal.code(), refusal.to_string());

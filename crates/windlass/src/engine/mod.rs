@@ -69,6 +69,7 @@ use windlass_store::step::Steps;
 use windlass_store::store::{Store, Wake};
 use windlass_store::task::Tasks;
 use windlass_store::trouble::Troubles;
+use windlass_store::venture::Ventures;
 
 /// How an engine runs.
 #[derive(Clone, Debug)]
@@ -135,7 +136,8 @@ struct Inner {
     notices: Notices,
     notified: notify::Counted,
     agents: Agents,
-    policies: agent::Known,
+    ventures: Ventures,
+    given: agent::Known,
     limits: limit::Known,
     alerts: Alerts,
     troubles: Troubles,
@@ -184,7 +186,8 @@ impl Engine {
             notices: Notices::new(store.clone()),
             notified: notify::Counted::default(),
             agents: Agents::new(store.clone()),
-            policies: agent::Known::default(),
+            ventures: Ventures::new(store.clone()),
+            given: agent::Known::default(),
             limits: limit::Known::default(),
             alerts: Alerts::new(store.clone()),
             troubles: Troubles::new(store.clone()),

@@ -230,6 +230,14 @@ impl Post {
         Some((Place { post: self, id }, receiver))
     }
 
+    /// Whether it stood in line.
+    fn leave(&self, id: u64) -> bool {
+        let mut state = self.lock();
+        let before = state.waiting.len();
+        state.waiting.retain(|waiting| waiting.id != id);
+        state.waiting.len() < before
+    }
+
     async fn wait(
         &self,
         place: Place<'_>,
@@ -243,13 +251,9 @@ impl Post {
             _ = phase.wait_for(|phase| *phase != Phase::Running) => {}
             () = tokio::time::sleep_until(until) => {}
         }
-        let mut state = self.lock();
-        let before = state.waiting.len();
-        state.waiting.retain(|waiting| waiting.id != place.id);
-        if state.waiting.len() < before {
+        if self.leave(place.id) {
             return None;
         }
-        drop(state);
         // A send has taken this claim along, or somebody just woke it: the answer is on its way. A
         // send that puts it back leaves it to the next wake-up, which comes within a second.
         woken.await.ok()

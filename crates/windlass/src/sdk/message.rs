@@ -9,8 +9,8 @@
 
 use super::host::{CallError, Pending};
 use super::{Failure, Result};
+use crate::Engine;
 use crate::engine::{MessageClaim, Returned};
-use crate::{Engine, engine};
 use serde::Deserialize;
 use serde_json::Value as Json;
 use std::pin::Pin;

@@ -3,7 +3,7 @@
 use crate::world::*;
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
-use windlass_domain::agent::RetryPolicy;
+use windlass_domain::agent::AgentSpec;
 use windlass_domain::id::MessageId;
 use windlass_domain::message::{NewMessage, Reason, Status, TRANSITIONS};
 use windlass_store::agent::Agents;
@@ -22,8 +22,14 @@ conformance!(
     what_was_said_is_kept,
 );
 
+/// An agent without a place.
 pub async fn agent(world: &World, name: &str) {
-    Agents::new(world.store.clone()).put(name, RetryPolicy::default()).await.unwrap();
+    member(world, name, AgentSpec::default()).await;
+}
+
+/// An agent with a place in the company.
+pub async fn member(world: &World, name: &str, spec: AgentSpec) {
+    Agents::new(world.store.clone()).put(name, spec, "tester").await.unwrap();
 }
 
 pub fn new(to: &str) -> NewMessage {
@@ -123,9 +129,8 @@ async fn the_database_knows_the_machine_of_messages(dialect: Dialect) {
 }
 
 /// What a row in `to` looks like: everything but the transition is right.
-fn shape(dialect: Dialect, to: Status) -> String {
+fn shape(dialect: Dialect, to: Status, lease: MessageId) -> String {
     let at = crate::refusal::instant(dialect, NOON);
-    let lease = "11111111-1111-4111-8111-111111111111";
     let (expiry, finished) = match to {
         Status::Delivered => (at.as_str(), "NULL"),
         Status::Pending => ("NULL", "NULL"),
@@ -153,7 +158,8 @@ async fn by_hand_only_what_the_machine_permits_is_possible(dialect: Dialect) {
             );
             world.by_hand(&letter).unwrap();
             let step = |to| {
-                let shape = shape(dialect, to);
+                // Any id that nobody else has will do for a lease.
+                let shape = shape(dialect, to, id);
                 world.by_hand(&format!("UPDATE message SET {shape} WHERE id = '{id}'"))
             };
             let way: &[Status] = match from {
@@ -175,7 +181,7 @@ async fn what_was_said_is_kept(dialect: Dialect) {
     deliver(&world, &new("ceo")).await;
     deliver(&world, &new("nobody")).await;
     for sql in [
-        "UPDATE message SET payload = '2'",
+        "UPDATE message SET payload = '2' WHERE status = 'pending'",
         "UPDATE message SET to_agent = 'x' WHERE status = 'pending'",
         "UPDATE message SET last_error = 'x' WHERE status = 'dead_lettered'",
         "DELETE FROM message",
