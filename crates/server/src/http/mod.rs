@@ -11,6 +11,7 @@ mod approval;
 mod body;
 mod credential;
 mod cursor;
+mod delegation;
 mod delta;
 mod describe;
 mod event;

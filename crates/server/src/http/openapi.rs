@@ -4,8 +4,8 @@
 
 use super::problem::{Drained, Problem, ReachedLimit, TITLES};
 use super::{
-    Api, action, agent, alert, approval, delta, describe, event, health, limit, openai, pause,
-    poison, pool, pressure, replay, session, step, submit, task, venture, wait, why,
+    Api, action, agent, alert, approval, delegation, delta, describe, event, health, limit, openai,
+    pause, poison, pool, pressure, replay, session, step, submit, task, venture, wait, why,
 };
 use axum::Router;
 use axum::http::header;
@@ -36,6 +36,7 @@ use utoipa_axum::routes;
         (name = "flow", description = "How much may run and wait at once, and what is stopped"),
         (name = "pools", description = "What waits for model providers, and who they are"),
         (name = "agents", description = "Who works, for what, and what their tasks take over"),
+        (name = "delegations", description = "Work that one agent hands to another"),
         (name = "events", description = "Everything that happens"),
         (name = "openai", description = "Inference as OpenAI's clients ask for it; errors have \
             OpenAI's shape"),
@@ -109,6 +110,11 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(agent::put, agent::patch, agent::show))
         .routes(routes!(agent::archive))
         .routes(routes!(agent::restore))
+        .routes(routes!(delegation::list, delegation::create))
+        .routes(routes!(delegation::sweep))
+        .routes(routes!(delegation::show))
+        .routes(routes!(delegation::status))
+        .routes(routes!(delegation::heartbeat))
         .routes(routes!(venture::list, venture::create))
         .routes(routes!(venture::put, venture::show))
         .routes(routes!(venture::archive))
