@@ -7,6 +7,7 @@ pub mod agent;
 pub mod approval;
 pub mod command;
 pub mod decide;
+pub mod delegation;
 pub mod delta;
 pub mod diagram;
 pub mod failure;

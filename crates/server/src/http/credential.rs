@@ -41,6 +41,7 @@ pub const OPERATORS_ONLY: &[(&str, &str)] = &[
     ("PATCH", "/v1/agents/{name}"),
     ("POST", "/v1/agents/{name}/archive"),
     ("POST", "/v1/agents/{name}/restore"),
+    ("POST", "/v1/delegations/sweep"),
     ("POST", "/v1/ventures"),
     ("PUT", "/v1/ventures/{name}"),
     ("POST", "/v1/ventures/{name}/archive"),

@@ -11,6 +11,7 @@ use super::{openai, pressure};
 use serde_json::{Map, Value as Json, json};
 use windlass::domain::agent::{MAX_GRANTS, MAX_WORDS};
 use windlass::domain::approval::{MAX_OCCURRENCE, MAX_REQUIRED};
+use windlass::domain::delegation::REPORTED;
 use windlass::domain::failure::{MAX_CODE_BYTES, MAX_MESSAGE_BYTES};
 use windlass::domain::limit::{MAX_LIMIT, MAX_PERIOD_MS, PAUSABLE};
 use windlass::domain::message;
@@ -267,7 +268,8 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
     let has_own_id = is_send || ["/v1/signals", "/v1/tasks/{id}/replay"].contains(&path);
     invalid.extend(has_own_id.then_some("idempotency_key_reused"));
     codes.push((422, invalid));
-    let is_submit = method == "post" && ["/v1/tasks", "/v1/tasks/batch"].contains(&path);
+    let submits = ["/v1/tasks", "/v1/tasks/batch", "/v1/delegations"];
+    let is_submit = method == "post" && submits.contains(&path);
     codes.push((429, is_submit.then_some("queue_full").into_iter().collect()));
     if path != "/healthz" {
         codes.push((500, vec!["internal"]));
@@ -293,6 +295,9 @@ fn step_conflicts(path: &str, method: &str) -> &'static [&'static str] {
         ("post", "/v1/tasks/{id}/steps/record") => &["illegal_step"],
         ("post", path) if path.starts_with("/v1/steps/{id}/") => &["illegal_step"],
         ("post", "/v1/signals") => &["task_finished"],
+        ("post", "/v1/delegations/{id}/status" | "/v1/delegations/{id}/heartbeat") => {
+            &["lease_lost", "already_finished", "illegal_transition"]
+        }
         ("post", "/v1/agents" | "/v1/ventures" | "/v1/portfolios") => &["already_exists"],
         ("post", "/v1/tasks/{id}/replay") => &["not_finished", "no_such_step", "not_idempotent"],
         _ => &[],
@@ -446,6 +451,9 @@ fn registry_bounds(of: &mut impl FnMut(&str, &str, Json)) {
     for schema in ["NewAgent", "NewVenture", "NewPortfolio"] {
         of(schema, "name", name(MAX_NAME_BYTES));
     }
+    let states: Vec<&str> = REPORTED.iter().map(|state| state.as_str()).collect();
+    of("StatusRequest", "status", json!({ "enum": states }));
+    of("StatusRequest", "holder", name(MAX_WORKER_BYTES));
     of("NewVenture", "portfolio", name(MAX_NAME_BYTES));
     of("VentureRequest", "portfolio", name(MAX_NAME_BYTES));
     let types = json!({ "enum": ["in_process", "session", "command", "webhook"] });

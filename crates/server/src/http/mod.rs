@@ -13,6 +13,7 @@ mod body;
 mod credential;
 mod cursor;
 mod dead_letter;
+mod delegation;
 mod delta;
 mod describe;
 mod event;

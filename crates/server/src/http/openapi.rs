@@ -4,9 +4,9 @@
 
 use super::problem::{Drained, Problem, ReachedLimit, TITLES};
 use super::{
-    Api, action, agent, alert, approval, audit, dead_letter, delta, describe, event, health, limit,
-    message, openai, pause, poison, pool, pressure, replay, session, step, submit, task, venture,
-    wait, why,
+    Api, action, agent, alert, approval, audit, dead_letter, delegation, delta, describe, event,
+    health, limit, message, openai, pause, poison, pool, pressure, replay, session, step, submit,
+    task, venture, wait, why,
 };
 use axum::Router;
 use axum::http::header;
@@ -39,6 +39,7 @@ use utoipa_axum::routes;
         (name = "flow", description = "How much may run and wait at once, and what is stopped"),
         (name = "pools", description = "What waits for model providers, and who they are"),
         (name = "agents", description = "Who works, for what, and what their tasks take over"),
+        (name = "delegations", description = "Work that one agent hands to another"),
         (name = "events", description = "Everything that happens"),
         (name = "openai", description = "Inference as OpenAI's clients ask for it; errors have \
             OpenAI's shape"),
@@ -127,6 +128,11 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(agent::put, agent::patch, agent::show))
         .routes(routes!(agent::archive))
         .routes(routes!(agent::restore))
+        .routes(routes!(delegation::list, delegation::create))
+        .routes(routes!(delegation::sweep))
+        .routes(routes!(delegation::show))
+        .routes(routes!(delegation::status))
+        .routes(routes!(delegation::heartbeat))
         .routes(routes!(venture::list, venture::create))
         .routes(routes!(venture::put, venture::show))
         .routes(routes!(venture::archive))

@@ -146,10 +146,10 @@ impl Engine {
         self.sweep_all(|| tasks.expire_deadlines(BATCH)).await
     }
 
-    /// Takes tasks from holders whose lease ran out.
+    /// Takes tasks from holders whose lease ran out; delegations are the sweeper's.
     pub async fn expire_leases(&self) -> Result<Report> {
         let tasks = self.tasks();
-        self.sweep_all(|| tasks.expire_leases(BATCH)).await
+        self.sweep_all(|| tasks.expire_worker_leases(BATCH)).await
     }
 
     /// Ends inference that nobody took in time.

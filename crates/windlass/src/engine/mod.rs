@@ -6,6 +6,7 @@
 
 mod agent;
 mod approval;
+mod delegation;
 mod delta;
 mod dispatch;
 mod durable;
@@ -28,6 +29,7 @@ mod wait;
 mod watching;
 
 pub use approval::{ApprovalRequest, By, DecisionRequest};
+pub use delegation::SWEEPER;
 pub use duty::{Duty, DutyStats, Report, Sweep};
 pub use error::{Error, Result};
 pub use log::{Entry, Follower, Lost};
@@ -49,6 +51,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use uuid::Uuid;
 use wait::Waiters;
+use windlass_domain::delegation::SweeperSettings;
 use windlass_domain::id::SessionId;
 use windlass_store::agent::Agents;
 use windlass_store::alert::Alerts;
@@ -80,6 +83,10 @@ pub struct Options {
     pub poll: Duration,
     /// Which duties are switched off, by name.
     pub without_duties: Vec<String>,
+    /// How often the delegation sweeper looks, and how long a delegation may be silent.
+    pub sweeper: SweeperSettings,
+    /// Whether the end of a delegation is put into its caller's inbox.
+    pub delegation_result_push: bool,
     /// Whether submits hand tasks to idle workers in their own transaction.
     pub eager: bool,
     /// How many log entries a reader may be behind before it has to read the database again.
@@ -105,6 +112,8 @@ impl Default for Options {
             advertise: None,
             poll: Duration::from_secs(1),
             without_duties: Vec::new(),
+            sweeper: SweeperSettings::default(),
+            delegation_result_push: true,
             eager: true,
             log_entries: 4_096,
             alert_retention: None,
@@ -174,6 +183,7 @@ impl Engine {
         if options.eager {
             tasks.dispatch_to(&(Arc::clone(&dispatcher) as _));
         }
+        tasks.stuck_after(options.sweeper.stuck_ms);
         let renewals = session::renewals(sessions.clone(), Bounds::default());
         let approvals = Approvals::new(tasks.clone());
         approvals.on_approved(Arc::new(carry_out_replay));
@@ -238,6 +248,7 @@ impl Engine {
         for duty in duty::standard() {
             engine.add_duty(duty);
         }
+        engine.add_duty(Arc::new(delegation::Sweeper(engine.inner.options.sweeper)));
         Ok(engine)
     }
 
