@@ -1,14 +1,23 @@
-//! Agents: what a task takes over from the agent that it names.
+//! Agents: who they are, and what a task takes over from the agent that it names.
 //!
 //! Invariant: it is taken over at the submit and kept with the task, so that a later change of the
-//! policy reroutes nothing; what the task itself says wins.
-//! Absent: everything else about an agent. Its role, budget and authority come with the registry.
+//! agent reroutes nothing; what the task itself says wins. Names of agents are plain ids: what was
+//! done by an agent stays when the agent is gone.
+//! Absent: whether an agent may speak to another; messages ask for that. Budgets and memory.
+
+mod registry;
+mod takes;
 
 use crate::request::SubmitRequest;
 use crate::retry::{Backoff, OnExhausted};
 use crate::task::NewTask;
-use crate::validate::{self, Errors, MAX_NAME_BYTES, MAX_RETRIES};
+use crate::validate::{Errors, MAX_RETRIES};
+pub use registry::{
+    AgentPatch, AgentSpec, Authority, Executor, MAX_DEPTH, MAX_GRANTS, MAX_WORDS, Unit, check_name,
+    check_parent, worker_type_of,
+};
 use serde::{Deserialize, Serialize};
+pub use takes::{Given, take_over};
 
 /// How the tasks of an agent are retried, unless they say otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -26,10 +35,8 @@ pub struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Whether a policy for an agent of this name can be kept.
-    pub fn check(&self, name: &str) -> validate::Result<()> {
-        let mut errors = Errors::default();
-        errors.name("/name", name, MAX_NAME_BYTES);
+    /// What makes no sense in it.
+    fn findings(&self, errors: &mut Errors) {
         if let Some(max_retries) = self.max_retries {
             let pointer = "/retry_policy/max_retries";
             errors.range(pointer, max_retries.into(), 0, MAX_RETRIES.into());
@@ -41,7 +48,6 @@ impl RetryPolicy {
                 errors.add("/retry_policy/backoff/on_exhausted", "conflict", detail);
             }
         }
-        errors.into_result()
     }
 
     /// Gives a task what its request left out.
@@ -63,6 +69,7 @@ impl RetryPolicy {
 mod tests {
     use super::*;
     use crate::id::TaskId;
+    use crate::validate;
     use uuid::Uuid;
 
     fn policy() -> RetryPolicy {
@@ -108,10 +115,13 @@ mod tests {
 
     #[test]
     fn a_policy_is_within_the_bounds_of_a_task() {
-        assert!(policy().check("scout").is_ok());
-        assert!(policy().check(" scout").is_err());
-        assert!(RetryPolicy { max_retries: Some(101), ..policy() }.check("scout").is_err());
+        let fits = |name: &str, retry_policy: RetryPolicy| {
+            AgentSpec { retry_policy, ..AgentSpec::default() }.check(name).is_ok()
+        };
+        assert!(fits("scout", policy()));
+        assert!(!fits(" scout", policy()));
+        assert!(!fits("scout", RetryPolicy { max_retries: Some(101), ..policy() }));
         let backoff = Backoff { on_exhausted: Some(OnExhausted::Failed), ..Backoff::default() };
-        assert!(RetryPolicy { backoff: Some(backoff), ..policy() }.check("scout").is_err());
+        assert!(!fits("scout", RetryPolicy { backoff: Some(backoff), ..policy() }));
     }
 }

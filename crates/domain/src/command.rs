@@ -112,6 +112,11 @@ pub enum Command {
         /// Who runs it.
         holder: String,
     },
+    /// The sweeper looks at a delegation: at its deadline first, then at its last beat.
+    SweepDelegation {
+        /// How long it may be silent after a beat.
+        stuck_ms: i64,
+    },
     /// The caller of a ledger delegation says that it is alive.
     ReportBeat,
 }
@@ -125,7 +130,7 @@ impl Command {
             Command::Complete { .. } => Event::Complete,
             Command::Fail { .. } => Event::Fail,
             Command::Release { .. } | Command::LoseSession { .. } => Event::Release,
-            Command::LoseLease => Event::LoseLease,
+            Command::LoseLease | Command::SweepDelegation { .. } => Event::LoseLease,
             Command::AskApproval { .. } => Event::AskApproval,
             Command::Approve(_) => Event::Approve,
             Command::Deny(_) => Event::Deny,

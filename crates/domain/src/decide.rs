@@ -84,6 +84,7 @@ pub fn decide(task: &Snapshot, command: &Command, now: Timestamp) -> Result<Deci
             ledger::report(task, *to, result, error, holder, now)
         }
         Command::ReportBeat => ledger::beat(task, now),
+        Command::SweepDelegation { stuck_ms } => sweep::delegation(task, *stuck_ms, now),
     }
 }
 

@@ -8,6 +8,8 @@ mod alert;
 mod approval;
 mod argument;
 mod audit;
+mod dead_letter;
+mod delegation;
 mod demo;
 #[cfg(test)]
 mod document;
@@ -15,6 +17,7 @@ mod events;
 mod failure;
 mod inform;
 mod limit;
+mod message;
 mod migrate;
 mod pause;
 mod poison;
@@ -25,6 +28,7 @@ mod signal;
 mod step;
 mod submit;
 mod task;
+mod venture;
 mod wait;
 mod why;
 mod work;
@@ -94,10 +98,20 @@ enum Command {
     Signal(signal::Arguments),
     /// Look at the workers' sessions.
     Session(inform::SessionArguments),
+    /// What agents tell each other: send, list, take, acknowledge.
+    Message(message::Arguments),
+    /// Messages that could not be delivered or handled.
+    DeadLetter(dead_letter::Arguments),
     /// Look after tasks that ended poisoned or stuck.
     Poison(poison::Arguments),
-    /// Say how the tasks of an agent are retried.
-    Agent(agent::Arguments),
+    /// Create, change and see agents, and who is above whom.
+    Agent(Box<agent::Arguments>),
+    /// Create, change and see ventures.
+    Venture(venture::Arguments),
+    /// Create and see portfolios.
+    Portfolio(venture::PortfolioArguments),
+    /// Delegate work, report on it, and look after it.
+    Delegation(Box<delegation::Arguments>),
     /// See and set how much may run and wait at once.
     Limit(limit::Arguments),
     /// See what waits for model providers, and who they are.
@@ -193,6 +207,14 @@ struct ServeArguments {
     /// [env: WINDLASS_INFERENCE_MEMORY] [default: 268435456].
     #[arg(long, value_name = "BYTES")]
     inference_memory: Option<String>,
+    /// Whether this server ends overdue and silent delegations: true or false
+    /// [env: WINDLASS_DELEGATION_SWEEPER] [default: true].
+    #[arg(long, value_name = "SWITCH")]
+    delegation_sweeper: Option<String>,
+    /// Whether the end of a delegation is put into its caller's inbox: true or false
+    /// [env: WINDLASS_DELEGATION_RESULT_PUSH] [default: true].
+    #[arg(long, value_name = "SWITCH")]
+    delegation_result_push: Option<String>,
     /// Unsafe: start on a database that acknowledges what it has not synced. A crash of the
     /// machine then loses acknowledged tasks [env: WINDLASS_UNSAFE_DURABILITY].
     #[arg(long)]
@@ -214,6 +236,8 @@ impl ServeArguments {
             flag("inference_retention", &self.inference_retention),
             flag("inference_max_body", &self.inference_max_body),
             flag("inference_memory", &self.inference_memory),
+            flag("delegation_sweeper", &self.delegation_sweeper),
+            flag("delegation_result_push", &self.delegation_result_push),
             flag("unsafe_durability", &durability),
         ];
         flags.extend(self.log.flags());
@@ -287,9 +311,14 @@ async fn dispatch(command: Command, context: &Context) -> Result<u8, Failure> {
         Command::Step(arguments) => step::run(arguments, context).await,
         Command::Signal(arguments) => signal::run(arguments, context).await,
         Command::Session(arguments) => inform::sessions(arguments, context).await,
+        Command::Message(arguments) => message::run(arguments, context).await,
+        Command::DeadLetter(arguments) => dead_letter::run(arguments, context).await,
         Command::Poison(arguments) => poison::run(arguments, context).await,
         Command::Pool(arguments) => pool::run(arguments, context).await,
-        Command::Agent(arguments) => agent::run(arguments, context).await,
+        Command::Agent(arguments) => agent::run(*arguments, context).await,
+        Command::Venture(arguments) => venture::run(arguments, context).await,
+        Command::Portfolio(arguments) => venture::run_portfolio(arguments, context).await,
+        Command::Delegation(arguments) => delegation::run(*arguments, context).await,
         Command::Limit(arguments) => limit::run(arguments, context).await,
         Command::Pause(arguments) => pause::pause(arguments, context).await,
         Command::Resume(arguments) => pause::resume(arguments, context).await,

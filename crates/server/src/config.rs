@@ -92,6 +92,10 @@ pub struct Config {
     pub inference_max_body: usize,
     /// The most bytes of running texts in memory.
     pub inference_memory: usize,
+    /// Whether this server sweeps delegations.
+    pub delegation_sweeper: bool,
+    /// Whether the end of a delegation is put into its caller's inbox.
+    pub delegation_result_push: bool,
     /// Every setting with its value and where it came from.
     pub entries: Vec<Entry>,
     /// What looks like a mistake but is not refused.
@@ -262,6 +266,8 @@ fn assemble(found: &[(&'static Setting, Vec<String>, Source)]) -> Config {
         inference_retention_ms: duration("inference_retention"),
         inference_max_body: usize::try_from(number("inference_max_body")).unwrap_or(usize::MAX),
         inference_memory: usize::try_from(number("inference_memory")).unwrap_or(usize::MAX),
+        delegation_sweeper: text("delegation_sweeper") == "true",
+        delegation_result_push: text("delegation_result_push") == "true",
         entries: found
             .iter()
             .map(|(setting, values, source)| Entry {

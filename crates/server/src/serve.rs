@@ -5,6 +5,8 @@ use crate::http::{self, Api, Keys, Nodes};
 use crate::webhook::Webhooks;
 use std::sync::Arc;
 use std::time::Duration;
+use windlass::domain::delegation::SweeperSettings;
+use windlass::engine::SWEEPER;
 use windlass::store::error::{Error, Result};
 use windlass::store::migration;
 use windlass::{Engine, Options};
@@ -17,7 +19,12 @@ pub async fn run(config: Config) -> Result<()> {
     let keys = Keys::parse(&keys).map_err(Error::Configuration)?;
     let webhooks = Webhooks::new(&config).map_err(Error::Configuration)?;
     let shutdown = Duration::from_millis(config.shutdown_ms);
+    let (sweeper, warnings) = SweeperSettings::read(|name| std::env::var(name).ok());
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let options = Options {
+        sweeper,
+        without_duties: (!config.delegation_sweeper).then(|| SWEEPER.into()).into_iter().collect(),
+        delegation_result_push: config.delegation_result_push,
         advertise: config.advertise.clone(),
         poll: Duration::from_millis(config.poll_ms.max(1)),
         alert_retention: (config.alert_retention_ms > 0)

@@ -1,32 +1,77 @@
-//! Agents: what their tasks take over. The registry will add the rest.
+//! The registry of agents.
 //!
-//! Invariant: a policy is read at a submit and kept with the task; nothing reads it later.
+//! Invariant: nobody is above itself; a parent, a venture and a portfolio are there when an agent
+//! is given them. What tasks take over is read at a submit and kept with them, and not read later.
+//! Every change is in the audit, with what was there before.
+//! Absent: removal. An agent is archived, and what it did stays.
 
-use crate::error::{Error, Result};
+use crate::audit;
+use crate::error::{Error, Rejection, Result};
+use crate::group::Outcome;
 use crate::statement;
 use crate::store::Store;
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
-use windlass_domain::agent::RetryPolicy;
+use crate::venture;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use windlass_domain::agent::{AgentPatch, AgentSpec, Given, MAX_DEPTH, Unit, check_parent};
 use windlass_domain::json;
+use windlass_domain::refusal::Refusal;
 use windlass_domain::time::Timestamp;
+use windlass_domain::validate::Errors;
 
 statement!(shared PUT, "agent/put");
+statement!(shared ARCHIVE, "agent/archive");
 statement!(shared SHOW, "agent/show");
 statement!(shared LIST, "agent/list");
-statement!(POLICIES, "agent/policies");
+statement!(shared LINE, "agent/line");
+statement!(GIVEN, "agent/given");
+statement!(LOCK, "agent/lock");
 
 /// All of the above.
-pub(crate) static STATEMENTS: &[&statement::Statement] = &[&PUT, &SHOW, &LIST, &POLICIES];
+pub(crate) static STATEMENTS: &[&statement::Statement] =
+    &[&PUT, &ARCHIVE, &SHOW, &LIST, &LINE, &GIVEN, &LOCK];
+
+/// What users see of an agent, in the order in which it is read.
+pub(crate) const COLUMNS: &str = "\
+a.name, a.role, a.parent, a.venture, a.portfolio, a.queue, a.worker_type, a.executor, \
+a.retry_policy, a.authority, v.portfolio, a.created_at, a.updated_at, a.archived_at";
 
 /// An agent as users see it.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)] // Named like the columns of `agent`.
 pub struct Agent {
+    /// Its name.
     pub name: String,
-    pub retry_policy: RetryPolicy,
+    /// What people said about it.
+    pub spec: AgentSpec,
+    /// What its venture belongs to.
+    pub venture_portfolio: Option<String>,
+    /// Since when it is there.
     pub created_at: Timestamp,
+    /// Since when it is as it is.
     pub updated_at: Timestamp,
+    /// Since when it is gone.
+    pub archived_at: Option<Timestamp>,
+}
+
+impl Agent {
+    /// What it belongs to: its venture's portfolio counts.
+    pub fn portfolio(&self) -> Option<&str> {
+        self.venture_portfolio.as_deref().or(self.spec.portfolio.as_deref())
+    }
+}
+
+/// Which agents a list shows; what is left out lets everything through.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs)] // Named like the fields of an agent.
+pub struct AgentFilter {
+    pub role: Option<String>,
+    pub parent: Option<String>,
+    pub venture: Option<String>,
+    pub portfolio: Option<String>,
+    /// Those that are archived, too.
+    pub archived: bool,
 }
 
 /// The repository of agents; cheap to clone.
@@ -41,35 +86,116 @@ impl Agents {
         Agents { store }
     }
 
-    /// Writes an agent, or writes it anew.
-    pub async fn put(&self, name: &str, policy: RetryPolicy) -> Result<Agent> {
-        let name = name.to_owned();
-        let policy = serde_json::to_value(&policy).map_err(|e| Error::Data(e.to_string()))?;
-        let policy = Value::Json(json::canonical(&policy));
-        let body = move |tx: &mut dyn Tx| {
-            let now = tx.now()?;
-            let params = vec![name.as_str().into(), policy.clone(), now.into()];
-            tx.run(Call::one(&PUT, params))?.first().map(read).transpose()
+    /// Makes an agent. One that is there and says the same is the same; one that says something
+    /// else is left alone.
+    pub async fn create(&self, name: &str, spec: AgentSpec, actor: &str) -> Outcome<Agent> {
+        let make = move |before: Option<&Agent>| match before {
+            Some(there) if there.spec != spec || there.archived_at.is_some() => {
+                Err(Refusal::AlreadyExists { what: "agent" })
+            }
+            _ => Ok(spec.clone()),
         };
-        let written = self.store.write("agent_put", body).await?;
-        let lost = || Error::Internal { operation: "agent_put".into(), detail: "no row".into() };
-        written.ok_or_else(lost)
+        self.set("agent_create", name, make, actor).await
+    }
+
+    /// Writes an agent, or writes it anew.
+    pub async fn put(&self, name: &str, spec: AgentSpec, actor: &str) -> Outcome<Agent> {
+        self.set("agent_put", name, move |_| Ok(spec.clone()), actor).await
+    }
+
+    /// Changes what is said and leaves the rest as it stands when it is written. An agent that is
+    /// not there begins with nothing else.
+    pub async fn patch(&self, name: &str, patch: AgentPatch, actor: &str) -> Outcome<Agent> {
+        let make = move |before: Option<&Agent>| {
+            let before = before.map(|agent| agent.spec.clone()).unwrap_or_default();
+            Ok(patch.clone().over(before))
+        };
+        self.set("agent_patch", name, make, actor).await
+    }
+
+    async fn set(
+        &self,
+        operation: &'static str,
+        name: &str,
+        make: impl Fn(Option<&Agent>) -> Result<AgentSpec, Refusal> + Send + 'static,
+        actor: &str,
+    ) -> Outcome<Agent> {
+        let (name, actor) = (name.to_owned(), actor.to_owned());
+        let body = move |tx: &mut dyn Tx| {
+            tx.run(Call::one(&LOCK, Vec::new()))?;
+            let before = find(tx, &name)?;
+            let spec = match make(before.as_ref()) {
+                Ok(spec) => spec,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
+            match before {
+                Some(same) if same.spec == spec => return Ok(Ok(same)),
+                _ => {}
+            }
+            if let Err(refusal) = fits(tx, &name, before.as_ref(), &spec)? {
+                return Ok(Err(refusal));
+            }
+            write(tx, &name, &spec)?;
+            let told = json!({
+                "agent": name, "before": before.map(|agent| agent.spec), "after": spec,
+            });
+            audit::write(tx, &actor, "agent_set", &told)?;
+            Ok(Ok(find(tx, &name)?.ok_or_else(|| lost(operation))?))
+        };
+        Ok(self.store.write(operation, body).await?.map_err(Rejection::Refused)?)
+    }
+
+    /// Takes an agent out of the company, or back into it; nothing that it did is touched.
+    pub async fn archive(&self, name: &str, archived: bool, actor: &str) -> Outcome<Agent> {
+        let (name, actor) = (name.to_owned(), actor.to_owned());
+        let body = move |tx: &mut dyn Tx| {
+            tx.run(Call::one(&LOCK, Vec::new()))?;
+            let Some(agent) = find(tx, &name)? else {
+                return Ok(Err(Refusal::Unknown { what: "agent" }));
+            };
+            if agent.archived_at.is_some() == archived {
+                return Ok(Ok(agent));
+            }
+            let now = tx.now()?;
+            let since = archived.then_some(now);
+            tx.run(Call::one(&ARCHIVE, vec![name.as_str().into(), since.into(), now.into()]))?;
+            let event = if archived { "agent_archived" } else { "agent_restored" };
+            audit::write(tx, &actor, event, &json!({ "agent": name }))?;
+            Ok(Ok(Agent { archived_at: since, updated_at: now, ..agent }))
+        };
+        Ok(self.store.write("agent_archive", body).await?.map_err(Rejection::Refused)?)
     }
 
     /// One agent.
     pub async fn show(&self, name: &str) -> Result<Option<Agent>> {
         let name = name.to_owned();
-        let body = move |tx: &mut dyn Tx| {
-            tx.run(Call::one(&SHOW, vec![name.as_str().into()]))?.first().map(read).transpose()
-        };
-        self.store.read("agent_show", body).await
+        self.store.read("agent_show", move |tx| find(tx, &name)).await
+    }
+
+    /// An agent and whoever is above it, itself first.
+    pub async fn line(&self, name: &str) -> Result<Vec<String>> {
+        let name = name.to_owned();
+        self.store.read("agent_line", move |tx| line(tx, &name)).await
     }
 
     /// A page of agents, by name, after a name.
-    pub async fn list(&self, after: &str, limit: usize) -> Result<(Vec<Agent>, Option<String>)> {
+    pub async fn list(
+        &self,
+        filter: AgentFilter,
+        after: &str,
+        limit: usize,
+    ) -> Result<(Vec<Agent>, Option<String>)> {
         let after = after.to_owned();
         let body = move |tx: &mut dyn Tx| {
-            let params = vec![after.as_str().into(), Value::Int(limit as i64 + 1)];
+            let params = vec![
+                after.as_str().into(),
+                Value::Int(limit as i64 + 1),
+                filter.archived.into(),
+                filter.role.clone().into(),
+                filter.parent.clone().into(),
+                filter.venture.clone().into(),
+                filter.portfolio.clone().into(),
+            ];
             tx.run(Call::one(&LIST, params))?.iter().map(read).collect()
         };
         let mut agents: Vec<Agent> = self.store.read("agent_list", body).await?;
@@ -79,26 +205,139 @@ impl Agents {
         Ok((agents, next))
     }
 
-    /// The policies of those agents that have one.
-    pub async fn policies(&self, names: Vec<String>) -> Result<Vec<(String, RetryPolicy)>> {
+    /// What those agents that are there give to their tasks.
+    pub async fn given(&self, names: Vec<String>) -> Result<Vec<(String, Given)>> {
         let body = move |tx: &mut dyn Tx| {
-            let rows = tx.run(Call::one(&POLICIES, vec![Value::TextList(names.clone())]))?;
-            rows.iter().map(|row| Ok((row.text(0)?.to_owned(), policy(row)?))).collect()
+            let rows = tx.run(Call::one(&GIVEN, vec![Value::TextList(names.clone())]))?;
+            rows.iter().map(|row| Ok((row.text(0)?.to_owned(), given(row)?))).collect()
         };
-        self.store.read("agent_policies", body).await
+        self.store.read("agent_given", body).await
     }
 }
 
-fn policy(row: &Row) -> Result<RetryPolicy> {
-    let damaged = |e: serde_json::Error| Error::Corrupt(format!("a retry policy: {e}"));
-    serde_json::from_value(row.json(1)?).map_err(damaged)
+/// One agent, in somebody's transaction.
+pub(crate) fn find(tx: &mut dyn Tx, name: &str) -> Result<Option<Agent>> {
+    tx.run(Call::one(&SHOW, vec![name.into()]))?.first().map(read).transpose()
+}
+
+/// An agent and whoever is above it, itself first, in somebody's transaction.
+pub(crate) fn line(tx: &mut dyn Tx, name: &str) -> Result<Vec<String>> {
+    let most = Value::Int(MAX_DEPTH as i64 + 1);
+    let rows = tx.run(Call::one(&LINE, vec![name.into(), most]))?;
+    let above = rows.iter().map(|row| Ok(row.text(0)?.to_owned()));
+    std::iter::once(Ok(name.to_owned())).chain(above).collect()
+}
+
+/// Whether what is new about an agent is there and makes no circle.
+fn fits(
+    tx: &mut dyn Tx,
+    name: &str,
+    before: Option<&Agent>,
+    spec: &AgentSpec,
+) -> Result<Result<(), Refusal>> {
+    let mut errors = Errors::default();
+    let was = before.map(|agent| &agent.spec);
+    if let Some(parent) = &spec.parent
+        && was.is_none_or(|was| was.parent != spec.parent)
+    {
+        match find(tx, parent)? {
+            Some(above) if above.archived_at.is_none() => {
+                if let Err(refusal) = check_parent(name, &line(tx, parent)?) {
+                    return Ok(Err(refusal));
+                }
+            }
+            _ => errors.add("/parent", "not_found", absent("agent", parent)),
+        }
+    }
+    let mut portfolio = None;
+    if let Some(venture) = &spec.venture {
+        let found = venture::find(tx, Unit::Venture, venture)?;
+        portfolio = found.as_ref().and_then(|venture| venture.portfolio.clone());
+        let is_new = was.is_none_or(|was| was.venture != spec.venture);
+        if is_new && found.is_none_or(|venture| venture.archived_at.is_some()) {
+            errors.add("/venture", "not_found", absent("venture", venture));
+        }
+    }
+    if let Some(own) = &spec.portfolio
+        && was.is_none_or(|was| was.portfolio != spec.portfolio)
+    {
+        let found = venture::find(tx, Unit::Portfolio, own)?;
+        if let Some(of_venture) = portfolio.filter(|of_venture| of_venture != own) {
+            let detail = format!("is not the venture's, which is `{of_venture}`; leave it out");
+            errors.add("/portfolio", "conflict", detail);
+        } else if found.is_none_or(|portfolio| portfolio.archived_at.is_some()) {
+            errors.add("/portfolio", "not_found", absent("portfolio", own));
+        }
+    }
+    Ok(errors.into_result())
+}
+
+pub(crate) fn absent(what: &str, name: &str) -> String {
+    format!("there is no {what} `{name}`, or it is archived; create it first")
+}
+
+fn write(tx: &mut dyn Tx, name: &str, spec: &AgentSpec) -> Result<()> {
+    let params = vec![
+        name.into(),
+        spec.role.clone().into(),
+        spec.parent.clone().into(),
+        spec.venture.clone().into(),
+        spec.portfolio.clone().into(),
+        spec.queue.clone().into(),
+        spec.worker_type.clone().into(),
+        spec.executor.as_ref().map(typed).transpose()?.unwrap_or(Value::Null),
+        typed(&spec.retry_policy)?,
+        typed(&spec.authority)?,
+        tx.now()?.into(),
+    ];
+    tx.run(Call::one(&PUT, params)).map(drop)
+}
+
+fn typed<T: serde::Serialize>(value: &T) -> Result<Value> {
+    let value = serde_json::to_value(value).map_err(|e| Error::Data(e.to_string()))?;
+    Ok(Value::Json(json::canonical(&value)))
+}
+
+fn lost(operation: &str) -> Error {
+    Error::Internal { operation: operation.into(), detail: "no row".into() }
+}
+
+fn kept<T: DeserializeOwned>(row: &Row, at: usize) -> Result<T> {
+    let damaged = |e: serde_json::Error| Error::Corrupt(format!("an agent: {e}"));
+    serde_json::from_value(row.json(at)?).map_err(damaged)
+}
+
+fn word(row: &Row, at: usize) -> Result<Option<String>> {
+    Ok(row.maybe(at, Row::text)?.map(str::to_owned))
+}
+
+fn given(row: &Row) -> Result<Given> {
+    Ok(Given {
+        role: word(row, 1)?,
+        queue: word(row, 2)?,
+        venture: word(row, 3)?,
+        portfolio: word(row, 4)?,
+        retry_policy: kept(row, 5)?,
+    })
 }
 
 fn read(row: &Row) -> Result<Agent> {
     Ok(Agent {
         name: row.text(0)?.to_owned(),
-        retry_policy: policy(row)?,
-        created_at: row.time(2)?,
-        updated_at: row.time(3)?,
+        spec: AgentSpec {
+            role: word(row, 1)?,
+            parent: word(row, 2)?,
+            venture: word(row, 3)?,
+            portfolio: word(row, 4)?,
+            queue: word(row, 5)?,
+            worker_type: word(row, 6)?,
+            executor: row.maybe(7, kept)?,
+            retry_policy: kept(row, 8)?,
+            authority: kept(row, 9)?,
+        },
+        venture_portfolio: word(row, 10)?,
+        created_at: row.time(11)?,
+        updated_at: row.time(12)?,
+        archived_at: row.maybe(13, Row::time)?,
     })
 }

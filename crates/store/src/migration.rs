@@ -65,6 +65,10 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(33, "response", "0033_response"),
     migration!(34, "providing", "0034_providing"),
     migration!(35, "one_pass", "0035_one_pass"),
+    migration!(40, "registry", "0040_registry"),
+    migration!(41, "delegation", "0041_delegation"),
+    migration!(45, "message", "0045_message"),
+    migration!(46, "audit", "0046_audit"),
 ];
 
 impl Migration {

@@ -106,6 +106,7 @@ pub fn expand(text: &str, dialect: Dialect) -> String {
         ("{free_pass}", free_pass()),
         ("{snapshot_columns}", SNAPSHOT_COLUMNS.to_owned()),
         ("{task_columns}", TASK_COLUMNS.to_owned()),
+        ("{agent_columns}", crate::agent::COLUMNS.to_owned()),
         ("{alert_columns}", crate::alert::COLUMNS.to_owned()),
         ("{trouble_columns}", crate::trouble::COLUMNS.to_owned()),
         ("{notice_columns}", crate::notice::COLUMNS.to_owned()),
@@ -113,6 +114,11 @@ pub fn expand(text: &str, dialect: Dialect) -> String {
         ("{step_columns}", crate::step::COLUMNS.to_owned()),
         ("{wait_columns}", crate::wait::COLUMNS.to_owned()),
         ("{signal_columns}", crate::signal::COLUMNS.to_owned()),
+        ("{message_columns}", crate::message::COLUMNS.to_owned()),
+        ("{message_returned}", crate::message::returned()),
+        ("{agent_handler}", crate::message::agent_handler()),
+        ("{conversing}", crate::message::conversing()),
+        ("{dead_letter_columns}", crate::dead_letter::COLUMNS.to_owned()),
         ("{approval_columns}", crate::approval::COLUMNS.to_owned()),
     ] {
         out = out.replace(key, &value);

@@ -45,6 +45,8 @@ pub enum Wake {
     Event,
     /// The text of some task began, or is wanted, on another node.
     Stream,
+    /// Some inbox has something to hand out.
+    Message,
     /// Anything may have happened: the line was cut for a while.
     Everything,
 }

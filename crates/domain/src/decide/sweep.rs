@@ -6,7 +6,7 @@
 use super::finish::{end, exhausted, give_back, try_again};
 use super::{Decision, change, illegal};
 use crate::failure::TaskError;
-use crate::profile::{MAX_RELEASES, Profile, WhenLost};
+use crate::profile::{Kind, MAX_RELEASES, Profile, WhenLost};
 use crate::refusal::Refusal;
 use crate::snapshot::Snapshot;
 use crate::state::{Event, State};
@@ -48,6 +48,30 @@ pub(super) fn lose_lease(task: &Snapshot, now: Timestamp) -> Result<Decision, Re
             }
         }
     }
+}
+
+/// What the sweeper does to a delegation. Its own threshold counts, whatever the beat before was
+/// promised; one that never beat since it was taken is never silent.
+pub(super) fn delegation(
+    task: &Snapshot,
+    stuck_ms: i64,
+    now: Timestamp,
+) -> Result<Decision, Refusal> {
+    if task.profile.kind() != Kind::Delegation || task.status.is_terminal() {
+        return Err(illegal(task, Event::LoseLease));
+    }
+    if is_overdue(task, now) {
+        return exceed_deadline(task, now);
+    }
+    let has_beaten = task.status.is_held() && task.lease_expires_at.is_some();
+    let beat = task.last_heartbeat_at.filter(|_| has_beaten);
+    if beat.is_none_or(|beat| beat.plus_ms(stuck_ms) > now) {
+        return Err(Refusal::NotDue);
+    }
+    if task.status == State::Claimed && task.profile != Profile::Ledger {
+        return give_back(task, Event::LoseLease, now);
+    }
+    end(task, Event::LoseLease, State::Stuck, &TaskError::stale(), now)
 }
 
 /// The last lease is lost. A job whose policy lets it fail fails by LEASE_EXPIRED like by any other

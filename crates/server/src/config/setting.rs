@@ -198,6 +198,19 @@ pub const SETTINGS: &[Setting] = &[
         Some("268435456"),
         "The most bytes of running inferences' texts that a node keeps in memory.",
     ),
+    setting(
+        "delegation_sweeper",
+        Kind::Switch,
+        Some("true"),
+        "Whether this server ends delegations whose deadline passed or whose beats stopped; how \
+         often and after how long: DELEGATION_SWEEPER_INTERVAL_S and DELEGATION_STUCK_THRESHOLD_S.",
+    ),
+    setting(
+        "delegation_result_push",
+        Kind::Switch,
+        Some("true"),
+        "Whether the end of a delegation is put into its caller's inbox.",
+    ),
 ];
 
 /// A length of time in milliseconds: a whole number with its unit.

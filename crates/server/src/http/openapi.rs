@@ -4,8 +4,9 @@
 
 use super::problem::{Drained, Problem, ReachedLimit, TITLES};
 use super::{
-    Api, action, agent, alert, approval, delta, describe, event, health, limit, openai, pause,
-    poison, pool, pressure, replay, session, step, submit, task, wait, why,
+    Api, action, agent, alert, approval, audit, dead_letter, delegation, delta, describe, event,
+    health, limit, message, openai, pause, poison, pool, pressure, replay, session, step, submit,
+    task, venture, wait, why,
 };
 use axum::Router;
 use axum::http::header;
@@ -32,10 +33,13 @@ use utoipa_axum::routes;
         (name = "steps", description = "Steps that wait for a person"),
         (name = "signals", description = "What waiting tasks are told"),
         (name = "sessions", description = "Workers"),
+        (name = "messages", description = "What agents tell each other, and dead letters"),
+        (name = "audit", description = "What was done that no task's history tells"),
         (name = "trouble", description = "What needs a person, and who is told"),
         (name = "flow", description = "How much may run and wait at once, and what is stopped"),
         (name = "pools", description = "What waits for model providers, and who they are"),
-        (name = "agents", description = "How the tasks of an agent are retried"),
+        (name = "agents", description = "Who works, for what, and what their tasks take over"),
+        (name = "delegations", description = "Work that one agent hands to another"),
         (name = "events", description = "Everything that happens"),
         (name = "openai", description = "Inference as OpenAI's clients ask for it; errors have \
             OpenAI's shape"),
@@ -70,7 +74,8 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(approval::deny))
         .routes(routes!(approval::token))
         .routes(routes!(approval::decide))
-        .routes(routes!(approval::audit))
+        .routes(routes!(audit::list))
+        .routes(routes!(audit::export))
         .routes(routes!(step::record))
         .routes(routes!(step::begin, step::of_task))
         .routes(routes!(step::complete))
@@ -105,8 +110,23 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(pause::list, pause::pause))
         .routes(routes!(pause::resume))
         .routes(routes!(pause::resume_named))
-        .routes(routes!(agent::list))
-        .routes(routes!(agent::put, agent::show))
+        .routes(routes!(agent::list, agent::create))
+        .routes(routes!(agent::put, agent::patch, agent::show))
+        .routes(routes!(agent::archive))
+        .routes(routes!(agent::restore))
+        .routes(routes!(delegation::list, delegation::create))
+        .routes(routes!(delegation::sweep))
+        .routes(routes!(delegation::show))
+        .routes(routes!(delegation::status))
+        .routes(routes!(delegation::heartbeat))
+        .routes(routes!(venture::list, venture::create))
+        .routes(routes!(venture::put, venture::show))
+        .routes(routes!(venture::archive))
+        .routes(routes!(venture::restore))
+        .routes(routes!(venture::list_portfolios, venture::create_portfolio))
+        .routes(routes!(venture::show_portfolio))
+        .routes(routes!(venture::archive_portfolio))
+        .routes(routes!(venture::restore_portfolio))
         .routes(routes!(pool::list))
         .routes(routes!(pool::show))
         .routes(routes!(alert::list))
@@ -120,7 +140,27 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(health::nodes))
         .routes(routes!(health::status))
         .routes(routes!(pressure::show))
+        .merge(messages())
         .merge(openai::routes())
+}
+
+/// What agents tell each other.
+fn messages() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(message::send, message::list))
+        .routes(routes!(message::claim))
+        .routes(routes!(message::show))
+        .routes(routes!(message::ack))
+        .routes(routes!(message::nack))
+        .routes(routes!(message::heartbeat))
+        .routes(routes!(dead_letter::list))
+        .routes(routes!(dead_letter::show))
+        .routes(routes!(dead_letter::assign))
+        .routes(routes!(dead_letter::investigate))
+        .routes(routes!(dead_letter::note))
+        .routes(routes!(dead_letter::resolve))
+        .routes(routes!(dead_letter::abandon))
+        .routes(routes!(dead_letter::redeliver))
 }
 
 /// The document and its page.

@@ -166,6 +166,7 @@ pub const TITLES: &[(&str, &str)] = &[
     ("illegal_transition", "The task's state does not permit this"),
     ("not_due", "The task's time has not come"),
     ("idempotency_key_reused", "The key was used before for another request"),
+    ("already_exists", "There is another one of this name"),
     ("queue_full", "A limit on waiting tasks is reached"),
     ("draining", "Nothing new is taken in"),
     ("session_not_found", "There is no such session"),
@@ -176,6 +177,7 @@ pub const TITLES: &[(&str, &str)] = &[
     ("too_large", "The deltas of an attempt are too large"),
     ("unsupported_media_type", "The body must be JSON"),
     ("forbidden", "The key has no right to this"),
+    ("not_permitted", "The sender may not write to the receiver"),
     ("self_approval", "Who asks for an approval does not give it"),
     ("already_decided", "It was decided before"),
     ("already_voted", "One voice counts once"),
@@ -227,7 +229,10 @@ impl From<Refusal> for Problem {
             Refusal::Invalid(_) | Refusal::IdempotencyKeyReused { .. } => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
+            Refusal::NotPermitted { .. } => StatusCode::FORBIDDEN,
             Refusal::LeaseLost { .. }
+            | Refusal::MessageLost { .. }
+            | Refusal::DeliveryEnded { .. }
             | Refusal::AlreadyFinished { .. }
             | Refusal::IllegalTransition { .. }
             | Refusal::IllegalStep { .. }
@@ -238,6 +243,7 @@ impl From<Refusal> for Problem {
             | Refusal::StepFailed { .. }
             | Refusal::DeltaGap { .. }
             | Refusal::TaskFinished { .. }
+            | Refusal::AlreadyExists { .. }
             | Refusal::Replay(_) => StatusCode::CONFLICT,
         };
         let mut problem = Problem::new(status, refusal.code(), refusal.to_string());

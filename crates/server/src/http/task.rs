@@ -15,6 +15,7 @@ use std::time::Duration;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 use windlass::domain::id::TaskId;
+use windlass::domain::profile::Kind;
 use windlass::domain::refusal::Refusal;
 use windlass::domain::state::State as TaskState;
 use windlass::domain::time::Timestamp;
@@ -85,6 +86,32 @@ pub struct ListParams {
 }
 
 impl ListParams {
+    /// Only tasks of this kind.
+    pub(super) fn of_kind(&mut self, kind: Kind) -> Result<()> {
+        match self.kind.replace(kind.as_str().to_owned()) {
+            Some(other) if other != kind.as_str() => {
+                let detail = format!("must be {kind}, or left out");
+                Err(Problem::field("/kind", "unknown_value", detail))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A page of tasks, and where the next one begins.
+    pub(super) async fn page(&self, api: &Api) -> Result<List<Task>> {
+        let limit = validate::list_limit(self.limit)? as usize;
+        let after = self.cursor.as_deref().map(cursor::read).transpose()?;
+        let after = after.map(|(created_at, id)| Cursor { created_at, id: TaskId(id) });
+        let order = order(self.order.as_deref())?;
+        let filter = self.filter()?;
+        if self.in_flight == Some(true) && filter.status.is_empty() {
+            return Ok(List { items: Vec::new(), next_cursor: None });
+        }
+        let page = api.engine.tasks().list(filter, order, after, limit).await?;
+        let next_cursor = page.next.map(|next| cursor::after(next.created_at, next.id.0));
+        Ok(List { items: page.items, next_cursor })
+    }
+
     fn filter(&self) -> Result<Filter> {
         let mut status = Vec::new();
         for name in self.status.iter().flat_map(|names| names.split(',')) {
@@ -157,17 +184,8 @@ pub async fn list(
     State(api): State<Api>,
     Params(params): Params<ListParams>,
 ) -> Result<Json<List<TaskBody>>> {
-    let limit = validate::list_limit(params.limit)? as usize;
-    let after = params.cursor.as_deref().map(cursor::read).transpose()?;
-    let after = after.map(|(created_at, id)| Cursor { created_at, id: TaskId(id) });
-    let order = order(params.order.as_deref())?;
-    let filter = params.filter()?;
-    if params.in_flight == Some(true) && filter.status.is_empty() {
-        return Ok(Json(List { items: Vec::new(), next_cursor: None }));
-    }
-    let page = api.engine.tasks().list(filter, order, after, limit).await?;
-    let next_cursor = page.next.map(|next| cursor::after(next.created_at, next.id.0));
-    Ok(Json(List { items: page.items.into_iter().map(Into::into).collect(), next_cursor }))
+    let List { items, next_cursor } = params.page(&api).await?;
+    Ok(Json(List { items: items.into_iter().map(Into::into).collect(), next_cursor }))
 }
 
 /// Show a task.

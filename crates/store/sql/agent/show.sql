@@ -1,1 +1,2 @@
-SELECT name, retry_policy, created_at, updated_at FROM agent WHERE name = $1::text
+SELECT {agent_columns} FROM agent a LEFT JOIN venture v ON v.name = a.venture
+WHERE a.name = $1::text

@@ -15,14 +15,15 @@ SET status = 'running', from_status = s.status, change_id = i.change_id,
     event = CASE WHEN s.status = 'claimed' THEN 'start' ELSE s.event END::task_event,
     actor = CASE WHEN s.status = 'claimed' THEN i.actor ELSE s.actor END,
     change_lease_id = s.lease_id,
-    lease_expires_at = clock.now + coalesce(i.lease_ms, {lease_ms}) * interval '1 ms',
+    lease_expires_at = clock.now + coalesce(i.lease_ms,
+        CASE WHEN s.profile = 'delegation' THEN i.stuck_ms END, {lease_ms}) * interval '1 ms',
     last_heartbeat_at = clock.now,
     started_at = CASE WHEN s.status = 'claimed' THEN clock.now ELSE s.started_at END,
     entered_at = CASE WHEN s.status = 'claimed' THEN greatest(clock.now, s.updated_at)
         ELSE s.entered_at END,
     updated_at = greatest(clock.now, s.updated_at)
-FROM clock, unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::bigint[])
-    AS i (id, lease_id, change_id, actor, lease_ms)
+FROM clock, unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::bigint[], $7::bigint[])
+    AS i (id, lease_id, change_id, actor, lease_ms, stuck_ms)
 WHERE s.id = i.id AND s.status IN ({held}) AND s.lease_id = i.lease_id
   AND (s.lease_expires_at IS NULL OR s.lease_expires_at > clock.now)
 RETURNING s.id, s.lease_expires_at

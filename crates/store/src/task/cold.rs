@@ -159,6 +159,22 @@ pub(super) fn decide_and_save(
     Ok(Ok(()))
 }
 
+/// Writes what was decided, with `after` as the task is then.
+pub(super) fn save_decided(
+    tx: &mut dyn Tx,
+    decision: Decision,
+    after: Snapshot,
+    ask: &Ask,
+) -> Result<()> {
+    match decision {
+        Decision::Nothing => Ok(()),
+        Decision::Touch(_) => save(tx, vec![Saved::touch(&after, ask)]),
+        Decision::Change(change) => {
+            save(tx, vec![Saved::change(&Change { after, ..*change }, ask)])
+        }
+    }
+}
+
 /// What came of a command that is part of somebody's transaction.
 pub(crate) struct Carried {
     /// Where the task stands now, or which rule forbids it.

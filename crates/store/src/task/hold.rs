@@ -11,6 +11,7 @@ use crate::tx::{Call, Tx};
 use crate::value::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use uuid::Uuid;
 use windlass_domain::command::Command;
 use windlass_domain::id::{ChangeId, LeaseId, TaskId};
@@ -72,8 +73,26 @@ impl Tasks {
 
     /// Renews leases, and only those that are named.
     pub async fn heartbeat(&self, items: Vec<Beat>) -> Vec<Outcome<Beaten>> {
-        self.beats.join(items).await
+        let stuck_ms = self.stuck_ms();
+        self.beats.join(items.into_iter().map(|beat| Timed { beat, stuck_ms }).collect()).await
     }
+
+    /// How long a delegation may be silent after a beat, on this node.
+    pub(super) fn stuck_ms(&self) -> i64 {
+        self.stuck_ms.load(Ordering::Relaxed)
+    }
+
+    /// Sets how long a delegation may be silent after a beat. Said once, by the engine.
+    pub fn stuck_after(&self, ms: i64) {
+        self.stuck_ms.store(ms, Ordering::Relaxed);
+    }
+}
+
+/// A beat, and how long a delegation may be silent after it.
+#[derive(Clone, Debug)]
+pub(super) struct Timed {
+    beat: Beat,
+    stuck_ms: i64,
 }
 
 pub(super) fn start_group(store: Store, bounds: Bounds) -> Group<Start, State> {
@@ -119,10 +138,10 @@ const STARTS: Hot<Start, State> = Hot {
     },
 };
 
-pub(super) fn beat_group(store: Store, bounds: Bounds) -> Group<Beat, Beaten> {
-    let weigh = |beat: &Beat| {
+pub(super) fn beat_group(store: Store, bounds: Bounds) -> Group<Timed, Beaten> {
+    let weigh = |timed: &Timed| {
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-        128 + length(&beat.checkpoint) + length(&beat.progress)
+        128 + length(&timed.beat.checkpoint) + length(&timed.beat.progress)
     };
     Group::new("heartbeat", bounds, weigh, move |items| {
         let store = store.clone();
@@ -130,14 +149,14 @@ pub(super) fn beat_group(store: Store, bounds: Bounds) -> Group<Beat, Beaten> {
     })
 }
 
-const BEATS: Hot<Beat, Beaten> = Hot {
+const BEATS: Hot<Timed, Beaten> = Hot {
     name: "heartbeat",
     lane: Lane::Heartbeat,
-    id: |item| item.task.0,
+    id: |item| item.beat.task.0,
     run: beat,
     missed: |store, items| {
         Box::pin(async move {
-            let asks = items.into_iter().map(|i| Ask {
+            let asks = items.into_iter().map(|timed| timed.beat).map(|i| Ask {
                 task: i.task,
                 command: Command::Heartbeat { lease_id: i.lease, lease_ms: i.lease_ms },
                 actor: i.actor,
@@ -151,22 +170,25 @@ const BEATS: Hot<Beat, Beaten> = Hot {
     },
 };
 
-fn beat(tx: &mut dyn Tx, items: &[&Beat]) -> Result<HashMap<Uuid, Beaten>> {
+fn beat(tx: &mut dyn Tx, items: &[&Timed]) -> Result<HashMap<Uuid, Beaten>> {
     let now = Value::from(tx.fixed_now());
-    let items = sorted(items, |i| i.task);
+    let items = sorted(items, |i| i.beat.task);
     let beats = (items.iter())
-        .map(|i| {
+        .map(|timed| {
+            let i = &timed.beat;
             vec![
                 i.task.0.into(),
                 i.lease.0.into(),
                 i.change.0.into(),
                 i.actor.as_str().into(),
                 i.lease_ms.into(),
+                timed.stuck_ms.into(),
             ]
         })
         .collect();
     let mut calls = vec![Call::each(&HEARTBEAT, vec![now.clone()], beats)];
     let told: Vec<_> = (items.iter())
+        .map(|timed| &timed.beat)
         .filter(|i| i.checkpoint.is_some() || i.progress.is_some())
         .map(|i| {
             let json = |text: &Option<String>| text.clone().map_or(Value::Null, Value::Json);

@@ -9,6 +9,7 @@ mod claim;
 mod cold;
 mod common;
 mod count;
+mod delegation;
 mod eager;
 mod finish;
 mod hand_over;
@@ -37,6 +38,7 @@ pub use claim::{Assignment, Claim, STEPS_BYTES, STEPS_LIMIT};
 pub use cold::Ask;
 pub(crate) use cold::{Queued, carry_out, load, queued};
 pub use count::Counts;
+pub use delegation::{DelegationSweep, Reported};
 pub use eager::Idle;
 pub(crate) use finish::ended_by;
 pub use finish::{Finish, Finishing};
@@ -60,8 +62,10 @@ use crate::group::{Bounds, Group};
 use crate::statement::{Dialect, Statement};
 use crate::store::Store;
 use lane::Lanes;
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, OnceLock, Weak};
 use windlass_domain::limit::Limits;
+use windlass_domain::profile::DELEGATION_STUCK_THRESHOLD_MS;
 use windlass_domain::state::State;
 use windlass_domain::task::NewTask;
 
@@ -80,6 +84,7 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
         finish::STATEMENTS,
         cold::STATEMENTS,
         sweep::STATEMENTS,
+        delegation::STATEMENTS,
         retention::STATEMENTS,
         show::STATEMENTS,
         count::STATEMENTS,
@@ -100,7 +105,8 @@ pub struct Tasks {
     submits: Arc<Group<NewTask, Submitted>>,
     claims: Arc<Group<Claim, Vec<Assignment>>>,
     starts: Arc<Group<Start, State>>,
-    beats: Arc<Group<Beat, Beaten>>,
+    beats: Arc<Group<hold::Timed, Beaten>>,
+    stuck_ms: Arc<AtomicI64>,
     streams: Arc<Group<BeginStream, StreamBegun>>,
     completes: Arc<Group<finish::Complete, State>>,
     asks: Arc<Group<Ask, State>>,
@@ -122,6 +128,7 @@ impl Tasks {
             claims: Arc::new(claim::group(store.clone(), Arc::clone(&lanes), bounds)),
             starts: Arc::new(hold::start_group(store.clone(), bounds)),
             beats: Arc::new(hold::beat_group(store.clone(), bounds)),
+            stuck_ms: Arc::new(AtomicI64::new(DELEGATION_STUCK_THRESHOLD_MS)),
             streams: Arc::new(stream::stream_group(store.clone(), bounds)),
             completes: Arc::new(finish::complete_group(store.clone(), Arc::clone(&lanes), bounds)),
             asks: Arc::new(cold::group(store.clone(), Arc::clone(&lanes), bounds)),

@@ -44,13 +44,21 @@ pub struct SweepReport {
 impl Tasks {
     /// Takes tasks from holders whose lease ran out.
     pub async fn expire_leases(&self, limit: usize) -> Result<SweepReport> {
-        self.sweep("expire_leases", &EXPIRED_LEASES, Command::LoseLease, limit, 0).await
+        let with_delegations = Some(true);
+        let command = Command::LoseLease;
+        self.sweep("expire_leases", &EXPIRED_LEASES, command, limit, 0, with_delegations).await
+    }
+
+    /// The same, but for delegations: they have a sweeper and a threshold of their own.
+    pub async fn expire_worker_leases(&self, limit: usize) -> Result<SweepReport> {
+        let command = Command::LoseLease;
+        self.sweep("expire_leases", &EXPIRED_LEASES, command, limit, 0, Some(false)).await
     }
 
     /// Ends tasks whose deadline passed.
     pub async fn expire_deadlines(&self, limit: usize) -> Result<SweepReport> {
         let command = Command::ExceedDeadline;
-        self.sweep("expire_deadlines", &PASSED_DEADLINES, command, limit, 0).await
+        self.sweep("expire_deadlines", &PASSED_DEADLINES, command, limit, 0, None).await
     }
 
     /// Ends inference that no provider took within `limit_ms`, or else the profile's limit.
@@ -62,13 +70,13 @@ impl Tasks {
         let standard = PROFILES.iter().find_map(|rules| rules.pending_ms).unwrap_or(i64::MAX);
         let age_ms = limit_ms.unwrap_or(standard);
         let command = Command::TimeOutPending { limit_ms };
-        self.sweep("time_out_pending", &STALE_PENDING, command, limit, age_ms).await
+        self.sweep("time_out_pending", &STALE_PENDING, command, limit, age_ms, None).await
     }
 
     /// Ends tasks whose question nobody answered in time.
     pub async fn expire_approvals(&self, limit: usize) -> Result<SweepReport> {
         let command = Command::ExpireApproval;
-        self.sweep("expire_approvals", &EXPIRED_APPROVALS, command, limit, 0).await
+        self.sweep("expire_approvals", &EXPIRED_APPROVALS, command, limit, 0, None).await
     }
 
     /// Takes back what goes back when a session is gone; the leases decide over the rest.
@@ -110,13 +118,15 @@ impl Tasks {
         command: Command,
         limit: usize,
         age_ms: i64,
+        with_delegations: Option<bool>,
     ) -> Result<SweepReport> {
         let change_seed = Uuid::now_v7();
         let swept = self
             .store
             .write(name, move |tx| {
                 let now = tx.now()?;
-                let params = vec![now.plus_ms(-age_ms).into(), Value::Int(limit as i64)];
+                let mut params = vec![now.plus_ms(-age_ms).into(), Value::Int(limit as i64)];
+                params.extend(with_delegations.map(Value::from));
                 let rows = tx.run(Call::one(find, params))?;
                 carry_out(tx, &rows, &command, name, change_seed)
             })

@@ -12,6 +12,7 @@ const SMALL: &[&str] = &[
     "task_state_due",
     "task_state_holder",
     "task_state_lease",
+    "task_state_delegation",
     "task_state_pending_inference",
     "task_state_pending_ledger",
     "task_tally_pkey",

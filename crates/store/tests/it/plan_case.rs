@@ -106,7 +106,29 @@ fn duties() -> Vec<Case> {
     let at = [(1, "'2026-06-01Z'"), (2, "100")];
     let some = [(1, "ARRAY['00000000-0000-7000-8000-000000000100']::uuid[]")];
     vec![
-        writes("task/expired_leases", &at, &["task_state_lease"], &["task_state_lease"]),
+        writes(
+            "task/expired_leases",
+            &[at[0], at[1], (3, "FALSE")],
+            &["task_state_lease"],
+            &["task_state_lease"],
+        ),
+        reads(
+            "task/sweep_delegations",
+            &[
+                at[0],
+                (2, "'2026-06-01Z'"),
+                (3, "500"),
+                (4, "'00000000-0000-0000-0000-000000000000'"),
+            ],
+            &["task_state_delegation"],
+            &["task_state_delegation"],
+        ),
+        reads(
+            "task/count_delegations",
+            &[],
+            &["task_state_delegation"],
+            &["task_state_delegation"],
+        ),
         writes("task/passed_deadlines", &at, &["task_state_deadline"], &["task_state_deadline"]),
         writes(
             "task/stale_pending",

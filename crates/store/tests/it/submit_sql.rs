@@ -6,7 +6,7 @@ use crate::world::{
 };
 use serde_json::json;
 use uuid::Uuid;
-use windlass_domain::agent::RetryPolicy;
+use windlass_domain::agent::{AgentSpec, Given, RetryPolicy, Unit, take_over};
 use windlass_domain::id::TaskId;
 use windlass_domain::order::order_key;
 use windlass_domain::request::SubmitRequest;
@@ -17,12 +17,14 @@ use windlass_domain::validate;
 use windlass_store::agent::Agents;
 use windlass_store::statement::Dialect;
 use windlass_store::task::{Filter, Order};
+use windlass_store::venture::Ventures;
 
 on_postgres!(
     a_task_commits_or_vanishes_with_the_callers_transaction,
     a_submit_wakes_listeners_after_the_commit,
     every_default_is_that_of_the_api,
     an_agents_policy_is_taken_over_as_the_api_does,
+    an_agents_place_is_taken_over_as_the_api_does,
     a_repeated_submit_is_the_same_whatever_became_of_the_policy,
     the_order_key_is_that_of_the_domain,
     options_are_taken_as_the_api_takes_them,
@@ -102,6 +104,10 @@ async fn every_default_is_that_of_the_api(dialect: Dialect) {
     }
 }
 
+fn with(retry_policy: RetryPolicy) -> AgentSpec {
+    AgentSpec { retry_policy, ..AgentSpec::default() }
+}
+
 /// Every policy meets every request, on both ways.
 async fn an_agents_policy_is_taken_over_as_the_api_does(dialect: Dialect) {
     let world = World::with_real_clock(dialect).await;
@@ -119,7 +125,7 @@ async fn an_agents_policy_is_taken_over_as_the_api_does(dialect: Dialect) {
     for on_exhausted in ends {
         for (max_retries, backoff) in [(None, None), (Some(7), None), (None, Some(base(5)))] {
             let policy = RetryPolicy { max_retries, backoff, on_exhausted };
-            agents.put("scout", policy.clone()).await.unwrap();
+            agents.put("scout", with(policy.clone()), "tester").await.unwrap();
             for options in &asked {
                 let mut options = options.clone();
                 (options["queue"], options["payload"]) = (json!("q"), json!(1));
@@ -145,6 +151,72 @@ async fn an_agents_policy_is_taken_over_as_the_api_does(dialect: Dialect) {
     }
 }
 
+/// Every agent meets every request, on both ways.
+async fn an_agents_place_is_taken_over_as_the_api_does(dialect: Dialect) {
+    let world = World::with_real_clock(dialect).await;
+    let (agents, ventures) = (Agents::new(world.store.clone()), Ventures::new(world.store.clone()));
+    ventures.put(Unit::Portfolio, "alpha", None, true, "tester").await.unwrap();
+    for (name, portfolio) in [("acme", Some("alpha".to_owned())), ("lone", None)] {
+        ventures.put(Unit::Venture, name, portfolio, true, "tester").await.unwrap();
+    }
+    let text = |word: &str| Some(word.to_owned());
+    let of = |role, queue, venture, portfolio| AgentSpec {
+        role,
+        queue,
+        venture,
+        portfolio,
+        ..AgentSpec::default()
+    };
+    let specs = [
+        of(None, None, None, None),
+        of(text("crew"), None, text("acme"), None),
+        of(text("crew"), text("own"), text("lone"), text("alpha")),
+    ];
+    for (i, spec) in specs.into_iter().enumerate() {
+        agents.put(&format!("a{i}"), spec, "tester").await.unwrap();
+    }
+    let asked = [
+        json!({ "agent": "NAME" }),
+        json!({ "agent": "NAME", "venture": "acme" }),
+        json!({ "agent": "NAME", "venture": "other" }),
+        json!({ "agent": "NAME", "portfolio": "mine" }),
+        json!({ "agent": "NAME", "venture": "v", "portfolio": "p" }),
+        json!({ "caller": "boss", "callee": "NAME" }),
+        json!({ "caller": "boss", "callee": "NAME", "agent": "a1" }),
+        json!({ "caller": "boss", "callee": "NAME", "mode": "ledger", "venture": "v" }),
+        json!({ "pool": "fast", "agent": "NAME" }),
+    ];
+    for name in ["a0", "a1", "a2", "nobody"] {
+        for options in &asked {
+            let options = options.to_string().replace("NAME", name);
+            let mut request: SubmitRequest = serde_json::from_str(&options).unwrap();
+            request.payload = json!(1);
+            let mut new =
+                validate::new_task(&request, TaskId(Uuid::now_v7()), "", "tester").unwrap();
+            let names = [request.agent.clone(), request.callee.clone()];
+            let found = agents.given(names.iter().flatten().cloned().collect()).await.unwrap();
+            let given = |name: &Option<String>| -> Option<&Given> {
+                Some(&found.iter().find(|(known, _)| Some(known) == name.as_ref())?.1)
+            };
+            take_over(&request, &mut new, given(&names[0]), given(&names[1]));
+            let api = world.submit(new).await;
+            let sql = format!("SELECT windlass_submit(NULL, '1', '{options}')");
+            let sql = id_of(&world.by_hand(&sql).unwrap());
+            let placed = |id: TaskId| {
+                let sql = format!("SELECT queue, venture, portfolio FROM task WHERE id = '{id}'");
+                world.by_hand(&sql).unwrap()
+            };
+            assert_eq!(placed(sql), placed(api), "{options}");
+        }
+    }
+    // A repeat is the same, wherever the agent has gone meanwhile.
+    let submit = "SELECT windlass_submit(NULL, '1', '{\"agent\": \"a1\", \
+                  \"idempotency_key\": \"k\"}')";
+    let first = world.by_hand(submit).unwrap();
+    agents.put("a1", of(text("vp"), None, text("lone"), None), "tester").await.unwrap();
+    assert_eq!(world.by_hand(submit).unwrap(), first);
+}
+
 async fn a_repeated_submit_is_the_same_whatever_became_of_the_policy(dialect: Dialect) {
     let world = World::with_real_clock(dialect).await;
     let agents = Agents::new(world.store.clone());
@@ -154,10 +226,10 @@ async fn a_repeated_submit_is_the_same_whatever_became_of_the_policy(dialect: Di
     };
     let told = ", \"backoff\": {\"base_ms\": 9}";
     let end = |on_exhausted| RetryPolicy { on_exhausted, max_retries: Some(7), backoff: None };
-    agents.put("scout", end(Some(OnExhausted::Failed))).await.unwrap();
+    agents.put("scout", with(end(Some(OnExhausted::Failed))), "tester").await.unwrap();
     let first = submit(told).unwrap();
     for policy in [end(None), end(Some(OnExhausted::Poisoned)), RetryPolicy::default()] {
-        agents.put("scout", policy).await.unwrap();
+        agents.put("scout", with(policy), "tester").await.unwrap();
         assert_eq!(submit(told).unwrap(), first);
     }
     for other in [", \"backoff\": {\"base_ms\": 8}", &format!("{told}, \"max_retries\": 6")] {

@@ -125,6 +125,7 @@ pub(super) fn standard() -> Vec<Arc<dyn Duty>> {
         duty("sessions", SECOND, |e| Box::pin(async { e.expire_sessions().await })),
         duty("pending_timeout", SECOND, |e| Box::pin(async { e.time_out_pending().await })),
         duty("timers", SECOND, |e| Box::pin(async { e.wake_due().await })),
+        duty("messages", SECOND, |e| Box::pin(async { e.sweep_messages().await })),
         // Whoever finishes tells the log; this is for what nobody saw.
         duty("parents", 30 * SECOND, |e| Box::pin(async { e.wake_parents().await })),
         duty("step_expiry", 600 * SECOND, |e| Box::pin(async { e.expire_steps().await })),
@@ -145,10 +146,10 @@ impl Engine {
         self.sweep_all(|| tasks.expire_deadlines(BATCH)).await
     }
 
-    /// Takes tasks from holders whose lease ran out.
+    /// Takes tasks from holders whose lease ran out; delegations are the sweeper's.
     pub async fn expire_leases(&self) -> Result<Report> {
         let tasks = self.tasks();
-        self.sweep_all(|| tasks.expire_leases(BATCH)).await
+        self.sweep_all(|| tasks.expire_worker_leases(BATCH)).await
     }
 
     /// Ends inference that nobody took in time.

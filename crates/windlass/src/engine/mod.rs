@@ -6,6 +6,7 @@
 
 mod agent;
 mod approval;
+mod delegation;
 mod delta;
 mod dispatch;
 mod durable;
@@ -14,8 +15,10 @@ mod error;
 mod held;
 mod limit;
 mod log;
+mod message;
 mod mirror;
 mod notify;
+mod post;
 mod pressure;
 mod session;
 mod shutdown;
@@ -26,9 +29,11 @@ mod wait;
 mod watching;
 
 pub use approval::{ApprovalRequest, By, DecisionRequest};
+pub use delegation::SWEEPER;
 pub use duty::{Duty, DutyStats, Report, Sweep};
 pub use error::{Error, Result};
 pub use log::{Entry, Follower, Lost};
+pub use message::{MessageClaim, Returned};
 pub use mirror::{Peers, Piece, Pieces};
 pub use notify::{Deliver, Delivery, NoticeStats, Parcel};
 pub use session::{Beat, BeatAnswer, ClaimRequest, Leased, SessionRequest};
@@ -46,14 +51,17 @@ use std::time::Duration;
 use tokio::sync::watch;
 use uuid::Uuid;
 use wait::Waiters;
+use windlass_domain::delegation::SweeperSettings;
 use windlass_domain::id::SessionId;
 use windlass_store::agent::Agents;
 use windlass_store::alert::Alerts;
 use windlass_store::approval::{Approvals, carry_out_replay};
 use windlass_store::audit::Audit;
+use windlass_store::dead_letter::DeadLetters;
 use windlass_store::delta::Sources;
 use windlass_store::error::Error as StoreError;
 use windlass_store::group::{Bounds, Group};
+use windlass_store::message::Messages;
 use windlass_store::migration;
 use windlass_store::node::Nodes;
 use windlass_store::notice::Notices;
@@ -64,6 +72,7 @@ use windlass_store::step::Steps;
 use windlass_store::store::{Store, Wake};
 use windlass_store::task::Tasks;
 use windlass_store::trouble::Troubles;
+use windlass_store::venture::Ventures;
 
 /// How an engine runs.
 #[derive(Clone, Debug)]
@@ -74,6 +83,10 @@ pub struct Options {
     pub poll: Duration,
     /// Which duties are switched off, by name.
     pub without_duties: Vec<String>,
+    /// How often the delegation sweeper looks, and how long a delegation may be silent.
+    pub sweeper: SweeperSettings,
+    /// Whether the end of a delegation is put into its caller's inbox.
+    pub delegation_result_push: bool,
     /// Whether submits hand tasks to idle workers in their own transaction.
     pub eager: bool,
     /// How many log entries a reader may be behind before it has to read the database again.
@@ -99,6 +112,8 @@ impl Default for Options {
             advertise: None,
             poll: Duration::from_secs(1),
             without_duties: Vec::new(),
+            sweeper: SweeperSettings::default(),
+            delegation_result_push: true,
             eager: true,
             log_entries: 4_096,
             alert_retention: None,
@@ -130,10 +145,14 @@ struct Inner {
     notices: Notices,
     notified: notify::Counted,
     agents: Agents,
-    policies: agent::Known,
+    ventures: Ventures,
+    given: agent::Known,
     limits: limit::Known,
     alerts: Alerts,
     troubles: Troubles,
+    messages: Messages,
+    dead_letters: DeadLetters,
+    post: Arc<post::Post>,
     dispatcher: Arc<Dispatcher>,
     steps: Steps,
     waiters: Waiters,
@@ -164,6 +183,7 @@ impl Engine {
         if options.eager {
             tasks.dispatch_to(&(Arc::clone(&dispatcher) as _));
         }
+        tasks.stuck_after(options.sweeper.stuck_ms);
         let renewals = session::renewals(sessions.clone(), Bounds::default());
         let approvals = Approvals::new(tasks.clone());
         approvals.on_approved(Arc::new(carry_out_replay));
@@ -176,10 +196,14 @@ impl Engine {
             notices: Notices::new(store.clone()),
             notified: notify::Counted::default(),
             agents: Agents::new(store.clone()),
-            policies: agent::Known::default(),
+            ventures: Ventures::new(store.clone()),
+            given: agent::Known::default(),
             limits: limit::Known::default(),
             alerts: Alerts::new(store.clone()),
             troubles: Troubles::new(store.clone()),
+            messages: Messages::new(store.clone()),
+            dead_letters: DeadLetters::new(store.clone()),
+            post: Arc::new(post::Post::new(Messages::new(store.clone()))),
             steps: Steps::new(store.clone()),
             waiters: Waiters::default(),
             deltas: Deltas::new(options.inference_memory),
@@ -224,6 +248,7 @@ impl Engine {
         for duty in duty::standard() {
             engine.add_duty(duty);
         }
+        engine.add_duty(Arc::new(delegation::Sweeper(engine.inner.options.sweeper)));
         Ok(engine)
     }
 
@@ -282,6 +307,16 @@ impl Engine {
         &self.inner.troubles
     }
 
+    /// The repository of messages: every read.
+    pub fn messages(&self) -> &Messages {
+        &self.inner.messages
+    }
+
+    /// The repository of dead letters.
+    pub fn dead_letters(&self) -> &DeadLetters {
+        &self.inner.dead_letters
+    }
+
     /// The database underneath.
     pub fn store(&self) -> &Store {
         &self.inner.store
@@ -295,6 +330,11 @@ impl Engine {
     /// How many long polls, streams and workers wait for work on this node.
     pub fn idle_workers(&self) -> usize {
         self.inner.dispatcher.waiting()
+    }
+
+    /// How many handlers wait for messages on this node.
+    pub fn idle_handlers(&self) -> usize {
+        self.inner.post.waiting()
     }
 
     /// How many waits for a task are open on this node.
@@ -317,6 +357,7 @@ impl Engine {
     fn spawn_poll(&self) {
         self.spawn_every("poll", self.inner.options.poll, |inner| async move {
             inner.dispatcher.wake_everything();
+            inner.post.wake();
             inner.log.look();
             Engine { inner }.check_texts().await;
         });
@@ -387,9 +428,11 @@ impl Inner {
             }
             Wake::Event => self.log.look(),
             Wake::Stream => self.mirrors.look(),
+            Wake::Message => self.post.wake(),
             Wake::Everything => {
                 self.tasks.heard();
                 self.mirrors.look();
+                self.post.wake();
                 self.dispatcher.wake_everything();
                 self.log.look();
             }

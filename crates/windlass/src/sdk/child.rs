@@ -9,6 +9,7 @@ use serde_json::Value as Json;
 use std::marker::PhantomData;
 use std::time::Duration;
 use windlass_domain::id::TaskId;
+use windlass_domain::profile::Kind;
 use windlass_domain::request::SubmitRequest;
 use windlass_domain::state::State;
 use windlass_domain::step::StepKey;
@@ -25,6 +26,13 @@ impl NewChild {
     pub fn queue(queue: impl Into<String>) -> NewChild {
         let request = SubmitRequest { queue: Some(queue.into()), ..SubmitRequest::default() };
         NewChild { request }
+    }
+
+    /// A delegation to another agent. Its caller is the agent whose task the handler's is: that
+    /// task's agent, or of a delegation its callee, or else its queue.
+    pub fn callee(callee: impl Into<String>) -> NewChild {
+        let (kind, callee) = (Some(Kind::Delegation), Some(callee.into()));
+        NewChild { request: SubmitRequest { kind, callee, ..SubmitRequest::default() } }
     }
 
     /// Which handler runs it.
@@ -56,8 +64,16 @@ impl Ctx {
         if request.correlation_id.is_none() {
             request.correlation_id = self.task().correlation_id.clone();
         }
-        let inputs = serde_json::json!({ "queue": request.queue, "name": request.name,
+        if request.kind == Some(Kind::Delegation) && request.caller.is_none() {
+            let task = self.task();
+            let caller = task.agent.as_ref().or(task.callee.as_ref()).unwrap_or(&task.queue);
+            request.caller = Some(caller.clone());
+        }
+        let mut inputs = serde_json::json!({ "queue": request.queue, "name": request.name,
             "payload": request.payload });
+        if let Some(callee) = &request.callee {
+            inputs["callee"] = callee.as_str().into();
+        }
         let name = format!("spawn {}", request.name.as_deref().unwrap_or("a task"));
         let call = Call {
             ctx: self,
@@ -76,6 +92,17 @@ impl Ctx {
         };
         let id: TaskId = call.run(name, submit, |_| Ok(None)).await?;
         Ok(Child { ctx: self, id, result: PhantomData })
+    }
+
+    /// Delegates work to another agent and waits for its end, without a worker: the result of the
+    /// delegation is the answer. However often the handler is run again, it is delegated once. More
+    /// can be said with [`NewChild::callee`] and [`Ctx::spawn`].
+    pub async fn delegate<T: DeserializeOwned>(
+        &self,
+        callee: impl Into<String>,
+        input: &impl Serialize,
+    ) -> Result<T> {
+        self.spawn(NewChild::callee(callee), input).await?.result().await
     }
 
     /// Any other task, to wait for.

@@ -37,6 +37,8 @@ pub struct TaskInfo {
     pub tags: BTreeMap<String, String>,
     pub agent: Option<String>,
     pub venture: Option<String>,
+    pub caller: Option<String>,
+    pub callee: Option<String>,
     pub parent_id: Option<TaskId>,
     pub replay_of: Option<TaskId>,
     pub correlation_id: Option<String>,

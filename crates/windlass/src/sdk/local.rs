@@ -71,6 +71,8 @@ fn work(assignment: Assignment) -> Work {
             tags: task.tags.clone(),
             agent: task.agent.clone(),
             venture: task.venture.clone(),
+            caller: task.caller.clone(),
+            callee: task.callee.clone(),
             parent_id: task.parent_id,
             replay_of: task.replay_of,
             correlation_id: task.correlation_id.clone(),

@@ -1,10 +1,10 @@
 //! Agents: what their tasks take over, and that the database keeps only what can be read.
 
 use crate::world::*;
-use windlass_domain::agent::RetryPolicy;
+use windlass_domain::agent::{AgentSpec, Given, RetryPolicy};
 use windlass_domain::retry::{Backoff, OnExhausted};
 use windlass_domain::state::State;
-use windlass_store::agent::Agents;
+use windlass_store::agent::{AgentFilter, Agents};
 use windlass_store::statement::Dialect;
 use windlass_store::task::Finishing;
 
@@ -15,31 +15,34 @@ conformance!(
     a_policy_that_nobody_could_read_is_refused,
 );
 
-fn policy(max_retries: i32) -> RetryPolicy {
+fn policy(max_retries: i32) -> AgentSpec {
     let backoff = Some(Backoff { base_ms: 5, ..Backoff::default() });
     let on_exhausted = Some(OnExhausted::Failed);
-    RetryPolicy { max_retries: Some(max_retries), backoff, on_exhausted }
+    let retry_policy = RetryPolicy { max_retries: Some(max_retries), backoff, on_exhausted };
+    AgentSpec { retry_policy, ..AgentSpec::default() }
 }
 
 async fn a_policy_is_written_anew_and_listed_by_name(dialect: Dialect) {
     let world = World::new(dialect).await;
     let agents = Agents::new(world.store.clone());
-    let first = agents.put("scout", policy(5)).await.unwrap();
-    assert_eq!((first.retry_policy.clone(), first.created_at), (policy(5), world.now()));
+    let first = agents.put("scout", policy(5), "tester").await.unwrap();
+    assert_eq!((first.spec.clone(), first.created_at), (policy(5), world.now()));
     world.pass_ms(7);
-    let again = agents.put("scout", RetryPolicy::default()).await.unwrap();
+    let again = agents.put("scout", AgentSpec::default(), "tester").await.unwrap();
     assert_eq!((again.created_at, again.updated_at), (first.created_at, world.now()));
-    assert_eq!(again.retry_policy, RetryPolicy::default());
+    assert_eq!(again.spec, AgentSpec::default());
     for name in ["Zoë", "a b", "crew", "Élan"] {
-        agents.put(name, policy(1)).await.unwrap();
+        agents.put(name, policy(1), "tester").await.unwrap();
     }
-    let (page, next) = agents.list("", 3).await.unwrap();
-    let (rest, end) = agents.list(&next.unwrap(), 3).await.unwrap();
+    let all = AgentFilter::default;
+    let (page, next) = agents.list(all(), "", 3).await.unwrap();
+    let (rest, end) = agents.list(all(), &next.unwrap(), 3).await.unwrap();
     let names: Vec<_> = page.iter().chain(&rest).map(|agent| agent.name.as_str()).collect();
     assert_eq!((names, end), (vec!["Zoë", "a b", "crew", "scout", "Élan"], None));
     assert_eq!(agents.show("nobody").await.unwrap(), None);
     let asked = vec!["crew".into(), "nobody".into()];
-    assert_eq!(agents.policies(asked).await.unwrap(), [("crew".into(), policy(1))]);
+    let given = Given { retry_policy: policy(1).retry_policy, ..Given::default() };
+    assert_eq!(agents.given(asked).await.unwrap(), [("crew".into(), given)]);
 }
 
 async fn where_a_task_ends_when_its_retries_are_used_up_is_kept_with_it(dialect: Dialect) {
@@ -118,5 +121,5 @@ async fn a_policy_that_nobody_could_read_is_refused(dialect: Dialect) {
     );
     world.by_hand(&sql).unwrap();
     let agent = Agents::new(world.store.clone()).show("a").await.unwrap().unwrap();
-    assert_eq!(agent.retry_policy.max_retries, Some(100));
+    assert_eq!(agent.spec.retry_policy.max_retries, Some(100));
 }

@@ -1,0 +1,15 @@
+DROP TRIGGER agent_comes_not_above_itself;
+DROP TRIGGER agent_is_not_above_itself;
+DROP VIEW agent_line;
+DROP INDEX agent_parent;
+ALTER TABLE agent DROP COLUMN archived_at;
+ALTER TABLE agent DROP COLUMN authority;
+ALTER TABLE agent DROP COLUMN executor;
+ALTER TABLE agent DROP COLUMN worker_type;
+ALTER TABLE agent DROP COLUMN queue;
+ALTER TABLE agent DROP COLUMN portfolio;
+ALTER TABLE agent DROP COLUMN venture;
+ALTER TABLE agent DROP COLUMN parent;
+ALTER TABLE agent DROP COLUMN role;
+DROP TABLE venture;
+DROP TABLE portfolio;

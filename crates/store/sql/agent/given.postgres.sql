@@ -1,0 +1,4 @@
+-- What agents give to their tasks.
+SELECT a.name, a.role, a.queue, a.venture, coalesce(v.portfolio, a.portfolio), a.retry_policy
+FROM agent a LEFT JOIN venture v ON v.name = a.venture
+WHERE a.name = ANY ($1::text[])
