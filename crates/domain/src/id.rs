@@ -46,6 +46,8 @@ id! {
     StepId;
     /// Something that a waiting task may be told.
     SignalId;
+    /// What one agent tells another.
+    MessageId;
 }
 
 /// What a reader may know of a lease: enough to tell two apart, and no right to anything.

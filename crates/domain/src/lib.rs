@@ -15,6 +15,7 @@ pub mod fair;
 pub mod id;
 pub mod json;
 pub mod limit;
+pub mod message;
 pub mod notice;
 pub mod order;
 pub mod pins;

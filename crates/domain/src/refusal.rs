@@ -26,6 +26,28 @@ pub enum Refusal {
         /// Where the task stands now.
         state: State,
     },
+    /// The lease is not, or no longer, the one that holds the message.
+    #[error("the lease no longer holds this message (it is {status}); stop working on it")]
+    MessageLost {
+        /// Where the message stands now.
+        status: crate::message::Status,
+    },
+    /// This lease has already ended the delivery otherwise.
+    #[error("this lease already ended the delivery otherwise (the message is {status})")]
+    DeliveryEnded {
+        /// Where the message stands now.
+        status: crate::message::Status,
+    },
+    /// The sender may not write to the receiver.
+    #[error("{from} may not write to {to} ({}): {}", rule.as_str(), rule.words())]
+    NotPermitted {
+        /// Who wanted to write.
+        from: String,
+        /// To whom.
+        to: String,
+        /// The rule that refused it.
+        rule: crate::message::authority::Rule,
+    },
     /// This lease has already ended the task's attempt with another outcome.
     #[error("this lease already finished the task with another outcome ({event}); nothing changed")]
     AlreadyFinished {
@@ -181,8 +203,11 @@ impl Refusal {
     /// The stable code that clients rely on; documented in docs/errors.md.
     pub const fn code(&self) -> &'static str {
         match self {
-            Refusal::LeaseLost { .. } => "lease_lost",
-            Refusal::AlreadyFinished { .. } | Refusal::StepEnded { .. } => "already_finished",
+            Refusal::LeaseLost { .. } | Refusal::MessageLost { .. } => "lease_lost",
+            Refusal::AlreadyFinished { .. }
+            | Refusal::StepEnded { .. }
+            | Refusal::DeliveryEnded { .. } => "already_finished",
+            Refusal::NotPermitted { .. } => "not_permitted",
             Refusal::IllegalTransition { .. } | Refusal::IllegalStep { .. } => "illegal_transition",
             Refusal::NotDue => "not_due",
             Refusal::UnknownTask | Refusal::Unknown { .. } => "not_found",

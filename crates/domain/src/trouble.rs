@@ -1,4 +1,4 @@
-//! Trouble: what a person does about a task that ended poisoned or stuck.
+//! Trouble: what a person does about a task that ended poisoned or stuck, or about a dead letter.
 //!
 //! Invariant: the table [`TRANSITIONS`] is the only place that says what may follow what, and what
 //! is closed stays closed. The databases refuse the same.
@@ -6,6 +6,7 @@
 //! name it.
 
 use crate::refusal::Refusal;
+use crate::time::Timestamp;
 use crate::validate::{self, Errors, MAX_NAME_BYTES};
 
 /// The longest note, in bytes.
@@ -107,6 +108,41 @@ impl std::str::FromStr for Event {
     }
 }
 
+/// What people know of one thing that needs them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Named like the columns.
+pub struct Case {
+    pub status: Status,
+    pub assignee: Option<String>,
+    pub updated_at: Timestamp,
+    pub closed_at: Option<Timestamp>,
+}
+
+impl Case {
+    /// One step of what somebody does.
+    pub fn step(
+        &mut self,
+        event: Event,
+        to: Status,
+        actor: &str,
+        assignee: Option<&str>,
+        now: Timestamp,
+    ) {
+        self.status = to;
+        self.updated_at = now;
+        self.closed_at = to.is_closed().then_some(self.closed_at.unwrap_or(now));
+        match event {
+            Event::Assign => self.assignee = assignee.map(str::to_owned),
+            Event::Investigate => {
+                // Whoever takes it up has it, unless somebody is named or has it already.
+                let named = assignee.map(str::to_owned).or_else(|| self.assignee.take());
+                self.assignee = named.or_else(|| Some(actor.to_owned()));
+            }
+            Event::Note | Event::Resolve | Event::Abandon => {}
+        }
+    }
+}
+
 fn step(from: Status, event: Event) -> Option<Status> {
     let found = TRANSITIONS.iter().find(|(f, e, _)| (*f, *e) == (from, event));
     found.map(|(_, _, to)| *to)
@@ -189,6 +225,27 @@ mod tests {
         ] {
             assert_eq!(decide(from, event), Ok(steps));
         }
+    }
+
+    #[test]
+    fn whoever_takes_it_up_has_it() {
+        let now = Timestamp::from_ms(7);
+        let new = || Case {
+            status: Status::Pending,
+            assignee: None,
+            updated_at: Timestamp::EPOCH,
+            closed_at: None,
+        };
+        let mut case = new();
+        case.step(Event::Investigate, Status::Investigating, "ann", None, now);
+        assert_eq!(case.assignee.as_deref(), Some("ann"));
+        case.step(Event::Investigate, Status::Investigating, "bob", None, now);
+        assert_eq!(case.assignee.as_deref(), Some("ann"));
+        case.step(Event::Resolve, Status::Resolved, "bob", None, now);
+        assert_eq!((case.closed_at, case.updated_at), (Some(now), now));
+        let mut case = new();
+        case.step(Event::Investigate, Status::Investigating, "ann", Some("bob"), now);
+        assert_eq!(case.assignee.as_deref(), Some("bob"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod alert;
 mod approval;
 mod argument;
 mod audit;
+mod dead_letter;
 mod delegation;
 mod demo;
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod events;
 mod failure;
 mod inform;
 mod limit;
+mod message;
 mod migrate;
 mod pause;
 mod poison;
@@ -96,6 +98,10 @@ enum Command {
     Signal(signal::Arguments),
     /// Look at the workers' sessions.
     Session(inform::SessionArguments),
+    /// What agents tell each other: send, list, take, acknowledge.
+    Message(message::Arguments),
+    /// Messages that could not be delivered or handled.
+    DeadLetter(dead_letter::Arguments),
     /// Look after tasks that ended poisoned or stuck.
     Poison(poison::Arguments),
     /// Create, change and see agents, and who is above whom.
@@ -305,6 +311,8 @@ async fn dispatch(command: Command, context: &Context) -> Result<u8, Failure> {
         Command::Step(arguments) => step::run(arguments, context).await,
         Command::Signal(arguments) => signal::run(arguments, context).await,
         Command::Session(arguments) => inform::sessions(arguments, context).await,
+        Command::Message(arguments) => message::run(arguments, context).await,
+        Command::DeadLetter(arguments) => dead_letter::run(arguments, context).await,
         Command::Poison(arguments) => poison::run(arguments, context).await,
         Command::Pool(arguments) => pool::run(arguments, context).await,
         Command::Agent(arguments) => agent::run(*arguments, context).await,

@@ -8,17 +8,21 @@ use crate::error::Result;
 use crate::statement;
 use crate::store::Store;
 use crate::tx::{Call, Tx};
-use crate::value::Value;
+use crate::value::{Row, Value};
 use serde_json::Value as Json;
 use windlass_domain::json;
 use windlass_domain::time::Timestamp;
 
 statement!(shared WRITE, "audit/write");
 statement!(shared LIST, "audit/list");
+statement!(shared LIST_OF_ACTOR, "audit/list_of_actor");
 statement!(shared LIST_OF_EVENT, "audit/list_of_event");
+statement!(shared LIST_OF_SUBJECT, "audit/list_of_subject");
+statement!(shared EXPORT, "audit/export");
 
 /// All of the above.
-pub(crate) static STATEMENTS: &[&statement::Statement] = &[&WRITE, &LIST, &LIST_OF_EVENT];
+pub(crate) static STATEMENTS: &[&statement::Statement] =
+    &[&WRITE, &LIST, &LIST_OF_ACTOR, &LIST_OF_EVENT, &LIST_OF_SUBJECT, &EXPORT];
 
 /// One entry.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,7 +32,29 @@ pub struct Entry {
     pub at: Timestamp,
     pub actor: String,
     pub event: String,
+    /// What it is about: an id, a name, or `scope:name` of a limit.
+    pub subject: Option<String>,
     pub detail: Json,
+}
+
+/// Which entries. Everything that is given must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // Named like the columns of `audit`.
+pub struct Filter {
+    pub actor: Option<String>,
+    pub event: Option<String>,
+    pub subject: Option<String>,
+    /// From this time on.
+    pub since: Option<Timestamp>,
+    /// Before this time.
+    pub until: Option<Timestamp>,
+}
+
+impl Filter {
+    /// All entries of one event.
+    pub fn of_event(event: &str) -> Filter {
+        Filter { event: Some(event.to_owned()), ..Filter::default() }
+    }
 }
 
 /// Adds an entry, in the transaction of what it tells.
@@ -57,30 +83,58 @@ impl Audit {
         self.store.write("audit", move |tx| write(tx, &actor, event, &detail)).await
     }
 
-    /// A page, newest first, of one event or all; `before` is the last entry of the page before.
+    /// A page, newest first; `before` is the last entry of the page before.
     pub async fn list(
         &self,
-        event: Option<String>,
+        filter: Filter,
         before: Option<i64>,
         limit: i64,
     ) -> Result<Vec<Entry>> {
-        let body = move |tx: &mut dyn Tx| {
-            let mut params = vec![before.unwrap_or(i64::MAX).into(), limit.into()];
-            let statement = if event.is_some() { &LIST_OF_EVENT } else { &LIST };
-            params.extend(event.as_deref().map(Value::from));
-            let rows = tx.run(Call::one(statement, params))?;
-            rows.iter()
-                .map(|row| {
-                    Ok(Entry {
-                        seq: row.int(0)?,
-                        at: row.time(1)?,
-                        actor: row.text(2)?.to_owned(),
-                        event: row.text(3)?.to_owned(),
-                        detail: row.json(4)?,
-                    })
-                })
-                .collect()
+        // By whatever leaves the fewest.
+        let statement = match &filter {
+            Filter { subject: Some(_), .. } => &LIST_OF_SUBJECT,
+            Filter { event: Some(_), .. } => &LIST_OF_EVENT,
+            Filter { actor: Some(_), .. } => &LIST_OF_ACTOR,
+            _ => &LIST,
         };
+        let before = before.unwrap_or(i64::MAX);
+        let body = move |tx: &mut dyn Tx| page(tx, statement, before, limit, &filter);
         self.store.read("audit_list", body).await
     }
+
+    /// A part of the whole, oldest first, after an entry.
+    pub async fn export(&self, filter: Filter, after: i64, limit: i64) -> Result<Vec<Entry>> {
+        let body = move |tx: &mut dyn Tx| page(tx, &EXPORT, after, limit, &filter);
+        self.store.read("audit_export", body).await
+    }
+}
+
+fn page(
+    tx: &mut dyn Tx,
+    statement: &statement::Statement,
+    from: i64,
+    limit: i64,
+    filter: &Filter,
+) -> Result<Vec<Entry>> {
+    let params = vec![
+        from.into(),
+        limit.into(),
+        filter.actor.clone().into(),
+        filter.event.clone().into(),
+        filter.subject.clone().into(),
+        filter.since.into(),
+        filter.until.into(),
+    ];
+    let rows = tx.run(Call::one(statement, params))?;
+    let entry = |row: &Row| {
+        Ok(Entry {
+            seq: row.int(0)?,
+            at: row.time(1)?,
+            actor: row.text(2)?.to_owned(),
+            event: row.text(3)?.to_owned(),
+            subject: row.maybe(4, |r, i| r.text(i).map(str::to_owned))?,
+            detail: row.json(5)?,
+        })
+    };
+    rows.iter().map(entry).collect()
 }

@@ -12,11 +12,13 @@ pub mod alert;
 pub mod approval;
 pub mod audit;
 pub mod clock;
+pub mod dead_letter;
 pub mod delta;
 pub mod error;
 pub mod group;
 pub mod limit;
 pub mod machine;
+pub mod message;
 pub mod migration;
 pub mod node;
 pub mod notice;
@@ -35,6 +37,7 @@ pub mod tx;
 pub mod value;
 pub mod venture;
 mod wait;
+pub mod workflow;
 
 /// Every statement of the store: tests prepare them all and look at their plans.
 #[doc(hidden)]
@@ -43,6 +46,7 @@ pub fn statements() -> Vec<&'static statement::Statement> {
         agent::STATEMENTS,
         alert::STATEMENTS,
         audit::STATEMENTS,
+        dead_letter::STATEMENTS,
         delta::STATEMENTS,
         limit::STATEMENTS,
         migration::STATEMENTS,
@@ -58,5 +62,6 @@ pub fn statements() -> Vec<&'static statement::Statement> {
         wait::STATEMENTS,
     ];
     let rest = rest.into_iter().flatten().copied();
-    task::statements().chain(approval::statements()).chain(rest).collect()
+    let entities = approval::statements().chain(message::statements());
+    task::statements().chain(entities).chain(rest).collect()
 }

@@ -4,6 +4,7 @@
 //! and a test compares. To change the machine, write a new migration with the new parts.
 
 use crate::statement::{Dialect, without_lists};
+use windlass_domain::message;
 use windlass_domain::profile::{PROFILES, Profile};
 use windlass_domain::state::{Event, State};
 use windlass_domain::step::STEPS;
@@ -24,6 +25,16 @@ pub fn step_parts() -> Vec<(&'static str, String)> {
     let rows: Vec<_> = STEPS.iter().map(|(f, _, t)| format!("    ('{f}', '{t}')")).collect();
     let insert = "INSERT INTO step_transition (from_status, to_status) VALUES";
     vec![("step_transitions", format!("{insert}\n{};\n", rows.join(",\n")))]
+}
+
+/// The generated part of the migration of messages.
+pub fn message_parts() -> Vec<(&'static str, String)> {
+    let rows: Vec<_> = message::TRANSITIONS
+        .iter()
+        .map(|(from, _, to)| format!("    ('{from}', '{to}')"))
+        .collect();
+    let insert = "INSERT INTO message_transition (from_status, to_status) VALUES";
+    vec![("message_transitions", format!("{insert}\n{};\n", rows.join(",\n")))]
 }
 
 /// Replaces what stands between each marker and its end.
@@ -173,7 +184,11 @@ mod tests {
     #[test]
     fn the_migrations_carry_the_machine_of_the_domain() {
         for (engine, dialect) in [("sqlite", Dialect::Sqlite), ("postgres", Dialect::Postgres)] {
-            for (file, parts) in [("0001_task", parts(dialect)), ("0003_step", step_parts())] {
+            for (file, parts) in [
+                ("0001_task", parts(dialect)),
+                ("0003_step", step_parts()),
+                ("0045_message", message_parts()),
+            ] {
                 let folder = env!("CARGO_MANIFEST_DIR");
                 let path = format!("{folder}/migrations/{engine}/{file}.up.sql");
                 let text = std::fs::read_to_string(&path).expect("the migration exists");

@@ -66,6 +66,8 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(34, "providing", "0034_providing"),
     migration!(40, "registry", "0040_registry"),
     migration!(41, "delegation", "0041_delegation"),
+    migration!(45, "message", "0045_message"),
+    migration!(46, "audit", "0046_audit"),
 ];
 
 impl Migration {

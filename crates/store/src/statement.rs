@@ -114,6 +114,11 @@ pub fn expand(text: &str, dialect: Dialect) -> String {
         ("{step_columns}", crate::step::COLUMNS.to_owned()),
         ("{wait_columns}", crate::wait::COLUMNS.to_owned()),
         ("{signal_columns}", crate::signal::COLUMNS.to_owned()),
+        ("{message_columns}", crate::message::COLUMNS.to_owned()),
+        ("{message_returned}", crate::message::returned()),
+        ("{agent_handler}", crate::message::agent_handler()),
+        ("{conversing}", crate::message::conversing()),
+        ("{dead_letter_columns}", crate::dead_letter::COLUMNS.to_owned()),
         ("{approval_columns}", crate::approval::COLUMNS.to_owned()),
     ] {
         out = out.replace(key, &value);

@@ -11,13 +11,15 @@ use crate::statement;
 use crate::store::Store;
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
+use crate::workflow::{Book, MAX_NOTES, Steps, exists, note};
+pub use crate::workflow::{Deed, Note};
 use uuid::Uuid;
 use windlass_domain::failure::TaskError;
 use windlass_domain::id::TaskId;
 use windlass_domain::refusal::{FieldError, Refusal};
 use windlass_domain::state::State;
 use windlass_domain::time::Timestamp;
-use windlass_domain::trouble::{Event, Status, decide};
+use windlass_domain::trouble::{Case, Event, Status};
 
 pub(crate) const COLUMNS: &str = "tr.task_id, tr.task_status, tr.queue, tr.agent, tr.status, \
     tr.assignee, tr.failure_count, st.error, tr.entered_at, tr.updated_at, tr.closed_at, \
@@ -37,8 +39,8 @@ statement!(LIST_OPEN, "trouble/list_open");
 pub(crate) static STATEMENTS: &[&statement::Statement] =
     &[&LOAD, &SHOW, &SAVE, &APPEND, &NOTES, &APPENDED, &IS_TASK, &LIST, &LIST_OPEN];
 
-/// How many notes are shown with one task.
-const MAX_NOTES: i64 = 1_000;
+/// Where the notes are kept.
+static BOOK: Book = Book { what: "trouble", append: &APPEND, appended: &APPENDED };
 
 /// A task that needs a person.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,17 +60,6 @@ pub struct Trouble {
     pub resolved_by_task: Option<TaskId>,
 }
 
-/// What somebody did or noted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // Named like the columns of `trouble_note`.
-pub struct Note {
-    pub id: Uuid,
-    pub at: Timestamp,
-    pub author: String,
-    pub event: Event,
-    pub note: Option<String>,
-}
-
 /// What somebody does about a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Act {
@@ -84,26 +75,24 @@ pub struct Act {
     pub note: Option<String>,
     /// The task that did the work after all.
     pub resolved_by_task: Option<TaskId>,
-    /// The ids of the rows that this appends, made before the first try; the first is that of
-    /// what was asked for, the second that of a step on the way.
+    /// The ids of the rows that this appends; see [`Deed`].
     pub note_ids: [Uuid; 2],
 }
 
 impl Act {
     /// An act with fresh ids.
     pub fn new(task: TaskId, event: Event, actor: impl Into<String>) -> Act {
-        Act {
-            task,
-            event,
-            actor: actor.into(),
-            assignee: None,
-            note: None,
-            resolved_by_task: None,
-            note_ids: {
-                // In the order in which they are written: notes of one instant are read by id.
-                let on_the_way = Uuid::now_v7();
-                [Uuid::now_v7(), on_the_way]
-            },
+        let Deed { event, actor, assignee, note, note_ids } = Deed::new(event, actor);
+        Act { task, event, actor, assignee, note, resolved_by_task: None, note_ids }
+    }
+
+    fn deed(&self) -> Deed {
+        Deed {
+            event: self.event,
+            actor: self.actor.clone(),
+            assignee: self.assignee.clone(),
+            note: self.note.clone(),
+            note_ids: self.note_ids,
         }
     }
 }
@@ -196,10 +185,7 @@ pub(crate) fn check(tx: &mut dyn Tx, act: &Act) -> Result<Result<(), Refusal>> {
     let Some(trouble) = found.first().map(read).transpose()? else {
         return Ok(Err(Refusal::Unknown { what: "task in the poison queue" }));
     };
-    match decide(trouble.status, act.event) {
-        Err(refusal) if !exists(tx, &APPENDED, act.note_ids[0])? => Ok(Err(refusal)),
-        _ => Ok(Ok(())),
-    }
+    Ok(BOOK.steps(tx, trouble.status, &act.deed())?.map(drop))
 }
 
 pub(crate) fn carry_out(tx: &mut dyn Tx, act: &Act) -> Result<Result<Trouble, Refusal>> {
@@ -207,55 +193,36 @@ pub(crate) fn carry_out(tx: &mut dyn Tx, act: &Act) -> Result<Result<Trouble, Re
     let Some(mut trouble) = found.first().map(read).transpose()? else {
         return Ok(Err(Refusal::Unknown { what: "task in the poison queue" }));
     };
-    let steps = match decide(trouble.status, act.event) {
-        Ok(steps) => steps,
-        Err(refusal) => {
-            let is_ours = exists(tx, &APPENDED, act.note_ids[0])?;
-            return Ok(if is_ours { Ok(trouble) } else { Err(refusal) });
-        }
+    let deed = act.deed();
+    let steps = match BOOK.steps(tx, trouble.status, &deed)? {
+        Ok(Steps::Take(steps)) => steps,
+        Ok(Steps::Taken) => return Ok(Ok(trouble)),
+        Err(refusal) => return Ok(Err(refusal)),
     };
     if let Some(other) = act.resolved_by_task
         && (other == act.task || !exists(tx, &IS_TASK, other.0)?)
     {
         return Ok(Err(no_such_task()));
     }
-    let now = tx.now()?;
-    // The last step has the first id, so that one look tells whether all were carried out.
-    let last = steps.len() - 1;
-    for (index, (event, to)) in steps.into_iter().enumerate() {
-        let id = act.note_ids[last - index];
-        let from = trouble.status;
-        trouble.status = to;
-        trouble.updated_at = now;
-        trouble.closed_at = to.is_closed().then_some(trouble.closed_at.unwrap_or(now));
-        match event {
-            Event::Assign => trouble.assignee = act.assignee.clone(),
-            Event::Investigate if act.assignee.is_some() => trouble.assignee = act.assignee.clone(),
-            Event::Investigate => trouble.assignee = trouble.assignee.or(Some(act.actor.clone())),
-            Event::Resolve => trouble.resolved_by_task = act.resolved_by_task,
-            Event::Note | Event::Abandon => {}
-        }
-        // What is closed never changes, and a note changes nothing.
-        if event != Event::Note {
-            save(tx, from, &trouble)?;
-        }
-        // What there is to say belongs to what was asked for, not to a step on the way.
-        let said = act.note.clone().filter(|_| event == act.event);
-        let params = vec![
-            id.into(),
-            act.task.0.into(),
-            now.into(),
-            act.actor.as_str().into(),
-            event.as_str().into(),
-            said.into(),
-        ];
-        tx.run(Call::one(&APPEND, params))?;
+    let mut case = Case {
+        status: trouble.status,
+        assignee: trouble.assignee.take(),
+        updated_at: trouble.updated_at,
+        closed_at: trouble.closed_at,
+    };
+    let (task, by) = (act.task, act.resolved_by_task);
+    let mut save = |tx: &mut dyn Tx, from, case: &Case| save(tx, task, from, case, by);
+    BOOK.take(tx, task.0, &mut case, &deed, steps, &mut save)?;
+    if act.event == Event::Resolve {
+        trouble.resolved_by_task = by;
     }
-    Ok(Ok(trouble))
-}
-
-fn exists(tx: &mut dyn Tx, statement: &statement::Statement, id: Uuid) -> Result<bool> {
-    Ok(!tx.run(Call::one(statement, vec![id.into()]))?.is_empty())
+    Ok(Ok(Trouble {
+        status: case.status,
+        assignee: case.assignee,
+        updated_at: case.updated_at,
+        closed_at: case.closed_at,
+        ..trouble
+    }))
 }
 
 fn no_such_task() -> Refusal {
@@ -264,15 +231,21 @@ fn no_such_task() -> Refusal {
     Refusal::Invalid(vec![FieldError { pointer, code: "unknown_value", detail }])
 }
 
-fn save(tx: &mut dyn Tx, from: Status, trouble: &Trouble) -> Result<()> {
+fn save(
+    tx: &mut dyn Tx,
+    task: TaskId,
+    from: Status,
+    case: &Case,
+    by: Option<TaskId>,
+) -> Result<()> {
     let params = vec![
-        trouble.task_id.0.into(),
+        task.0.into(),
         from.as_str().into(),
-        trouble.status.as_str().into(),
-        trouble.assignee.clone().into(),
-        trouble.updated_at.into(),
-        trouble.closed_at.into(),
-        trouble.resolved_by_task.map(|task| task.0).into(),
+        case.status.as_str().into(),
+        case.assignee.clone().into(),
+        case.updated_at.into(),
+        case.closed_at.into(),
+        by.filter(|_| case.status == Status::Resolved).map(|task| task.0).into(),
     ];
     tx.run(Call::one(&SAVE, params)).map(drop)
 }
@@ -294,15 +267,5 @@ fn read(row: &Row) -> Result<Trouble> {
         updated_at: row.time(9)?,
         closed_at: row.maybe(10, Row::time)?,
         resolved_by_task: row.maybe(11, Row::uuid)?.map(TaskId),
-    })
-}
-
-fn note(row: &Row) -> Result<Note> {
-    Ok(Note {
-        id: row.uuid(0)?,
-        at: row.time(1)?,
-        author: row.text(2)?.to_owned(),
-        event: row.named(3)?,
-        note: row.maybe(4, |r, i| r.text(i).map(str::to_owned))?,
     })
 }

@@ -295,7 +295,7 @@ impl Client {
         let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let body = if bytes.is_empty() {
             Some(Value::Null)
-        } else if kind.is_some_and(|kind| kind.starts_with("text/plain")) && status.is_success() {
+        } else if kind.is_some_and(is_text) && status.is_success() {
             Some(Value::String(String::from_utf8_lossy(&bytes).trim().to_owned()))
         } else {
             serde_json::from_slice::<Value>(&bytes).ok()
@@ -346,6 +346,11 @@ fn cause(error: &reqwest::Error) -> String {
         last = next;
     }
     show::text(&last.to_string())
+}
+
+/// Plain text, and JSON in lines, which is no JSON as a whole.
+fn is_text(kind: &str) -> bool {
+    ["text/plain", "application/x-ndjson"].iter().any(|known| kind.starts_with(known))
 }
 
 fn is_loopback(server: &str) -> bool {

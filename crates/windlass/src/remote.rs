@@ -4,9 +4,12 @@
 //! server has forgotten is registered again under its id.
 
 mod call;
+mod message;
 
 use crate::client::{Call, Client, Error, Patience};
-use crate::sdk::{Handlers, Registered};
+use crate::sdk::{
+    Handlers, Incoming, MessageOptions, MessageWorker, Registered, Result as Handled,
+};
 use crate::worker::{self, Job, Worker, WorkerOptions};
 use call::Server;
 use serde_json::json;
@@ -47,5 +50,18 @@ impl Remote {
         let registered = Registered { session, slots: slots.try_into().unwrap_or(1) };
         let server = Server { client: self.client.clone(), registration };
         Ok(worker::begin(Arc::new(server), registered, options.lease_ms, Job::Steps(handlers)))
+    }
+
+    /// Runs a function for every message that comes to a role or an agent, until stopped.
+    pub fn handle_messages<F>(
+        &self,
+        options: MessageOptions,
+        handler: impl Fn(Incoming) -> F + Send + Sync + 'static,
+    ) -> MessageWorker
+    where
+        F: Future<Output = Handled<()>> + Send + 'static,
+    {
+        let mail = message::Inbox { client: self.client.clone() };
+        crate::sdk::serve(Arc::new(mail), options, crate::sdk::boxed(handler))
     }
 }

@@ -1,11 +1,17 @@
-//! `windlass audit list`: what people decided or tried that no task's history tells.
+//! `windlass audit …`: what was done, or tried in vain, that no task's history tells.
 
+use super::argument;
 use super::poison::{Listing, Page};
 use super::task::{age, text};
 use super::{Connection, Context, Failure};
-use crate::print::Cell;
+use crate::client::{Call, Client, Patience};
+use crate::print::{self, Cell};
 use clap::{Args, Subcommand};
 use serde_json::Value;
+use windlass::domain::time::Timestamp;
+
+/// How many entries are asked for at once.
+const PART: usize = 1_000;
 
 #[derive(Args)]
 pub(super) struct Arguments {
@@ -17,31 +23,102 @@ pub(super) struct Arguments {
 
 #[derive(Subcommand)]
 enum Action {
-    /// List the audit, newest first: decisions over steps, refused decisions, tokens, refused keys.
+    /// List the audit, newest first.
     #[command(after_help = "Examples:
   windlass audit list --event step_resolved
-  windlass audit list --event approval_refused --json | jq '.items[].detail'")]
+  windlass audit list --actor ann --since 1d
+  windlass audit list --event message_refused --json | jq '.items[].detail.rule'")]
     List {
-        /// Only this event, such as step_resolved or approval_refused.
-        #[arg(long)]
-        event: Option<String>,
+        #[command(flatten)]
+        which: Which,
         #[command(flatten)]
         page: Page,
     },
+    /// Write the audit, oldest first, as JSON lines.
+    #[command(after_help = "Examples:
+  windlass audit export > audit.jsonl
+  windlass audit export --after 4711 >> audit.jsonl")]
+    Export {
+        #[command(flatten)]
+        which: Which,
+        /// Only what follows this entry: the seq where an earlier export ended.
+        #[arg(long, value_name = "SEQ", default_value_t = 0)]
+        after: u64,
+    },
+}
+
+/// Which entries.
+#[derive(Args)]
+struct Which {
+    /// Only what this one did.
+    #[arg(long)]
+    actor: Option<String>,
+    /// Only this event, such as message_refused or step_resolved.
+    #[arg(long)]
+    event: Option<String>,
+    /// Only what is about this: the id of a message, task or approval, an agent's name, or
+    /// scope:name of a limit.
+    #[arg(long)]
+    subject: Option<String>,
+    /// At this time or later; 1h means an hour ago.
+    #[arg(long, value_name = "TIME", value_parser = argument::past)]
+    since: Option<Timestamp>,
+    /// Before this time.
+    #[arg(long, value_name = "TIME", value_parser = argument::past)]
+    until: Option<Timestamp>,
+}
+
+impl Which {
+    fn filters(self) -> Vec<(&'static str, Option<String>)> {
+        vec![
+            ("actor", self.actor),
+            ("event", self.event),
+            ("subject", self.subject),
+            ("since", self.since.map(|time| time.to_string())),
+            ("until", self.until.map(|time| time.to_string())),
+        ]
+    }
 }
 
 pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, Failure> {
     let client = context.client(&arguments.connection)?;
-    let Action::List { event, page } = arguments.action;
-    let listing = Listing {
-        path: "/v1/audit",
-        filters: vec![("event", event)],
-        page,
-        headings: &["SEQ", "AGE", "ACTOR", "EVENT", "REASON", "DETAIL"],
-        row,
-        empty: "the audit has no such entry",
-    };
-    listing.show(&client, context).await
+    match arguments.action {
+        Action::List { which, page } => {
+            let listing = Listing {
+                path: "/v1/audit",
+                filters: which.filters(),
+                page,
+                headings: &["SEQ", "AGE", "ACTOR", "EVENT", "REASON", "DETAIL"],
+                row,
+                empty: "the audit has no such entry",
+            };
+            listing.show(&client, context).await
+        }
+        Action::Export { which, after } => export(&client, &which.filters(), after).await,
+    }
+}
+
+async fn export(
+    client: &Client,
+    filters: &[(&'static str, Option<String>)],
+    mut after: u64,
+) -> Result<u8, Failure> {
+    loop {
+        let mut call = Call::get("/v1/audit/export").query("limit", PART).query("after_seq", after);
+        for (name, value) in filters {
+            if let Some(value) = value {
+                call = call.query(name, value);
+            }
+        }
+        let answer = client.call(&call, Patience::SHORT).await?.body;
+        let lines: Vec<&str> = text(&answer).lines().collect();
+        let last = lines.last().and_then(|line| serde_json::from_str::<Value>(line).ok());
+        lines.iter().for_each(|line| print::line(line));
+        match last.and_then(|entry| entry["seq"].as_u64()) {
+            Some(seq) if lines.len() == PART => after = seq,
+            _ => return Ok(0),
+        }
+    }
 }
 
 fn row(entry: &Value) -> Vec<Cell> {

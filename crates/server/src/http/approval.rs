@@ -364,56 +364,6 @@ pub async fn token(
     Ok((StatusCode::CREATED, Json(answer)))
 }
 
-/// One entry of the audit.
-#[derive(Debug, Serialize, ToSchema)]
-#[allow(missing_docs)] // docs/approvals.md describes each field once.
-pub struct AuditBody {
-    pub seq: i64,
-    #[schema(value_type = String, format = DateTime)]
-    pub at: Timestamp,
-    pub actor: String,
-    pub event: String,
-    pub detail: Value,
-}
-
-/// Which entries.
-#[derive(Default, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields, default)]
-#[into_params(parameter_in = Query)]
-pub struct AuditParams {
-    /// Only this event, such as `approval_refused`.
-    event: Option<String>,
-    /// 50 unless given, 1,000 at most.
-    #[param(minimum = 1, maximum = 1000)]
-    limit: Option<i64>,
-    /// The `next_cursor` of the page before.
-    cursor: Option<String>,
-}
-
-/// List the audit, newest first.
-#[utoipa::path(get, path = "/v1/audit", tag = "approvals",
-    operation_id = "list_audit", params(AuditParams),
-    responses((status = 200, description = "A page", body = List<AuditBody>)))]
-pub async fn audit(
-    State(api): State<Api>,
-    Params(params): Params<AuditParams>,
-) -> Result<Json<List<AuditBody>>> {
-    let limit = validate::list_limit(params.limit)?;
-    let before = params.cursor.as_deref().map(|text| cursor::number(Some(text))).transpose()?;
-    let mut entries = api.engine.audit().list(params.event, before, limit + 1).await?;
-    let more = entries.len() as i64 > limit;
-    entries.truncate(limit as usize);
-    let next_cursor = entries.last().filter(|_| more).map(|last| last.seq.to_string());
-    let body = |entry: windlass::store::audit::Entry| AuditBody {
-        seq: entry.seq,
-        at: entry.at,
-        actor: entry.actor,
-        event: entry.event,
-        detail: entry.detail,
-    };
-    Ok(Json(List { items: entries.into_iter().map(body).collect(), next_cursor }))
-}
-
 /// The answer to a key without the right; it is audited.
 pub(super) async fn forbidden(api: &Api, caller: &Caller, route: &str) -> Problem {
     let detail = serde_json::json!({ "route": route, "code": "forbidden" });

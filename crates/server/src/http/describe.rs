@@ -14,6 +14,7 @@ use windlass::domain::approval::{MAX_OCCURRENCE, MAX_REQUIRED};
 use windlass::domain::delegation::REPORTED;
 use windlass::domain::failure::{MAX_CODE_BYTES, MAX_MESSAGE_BYTES};
 use windlass::domain::limit::{MAX_LIMIT, MAX_PERIOD_MS, PAUSABLE};
+use windlass::domain::message;
 use windlass::domain::order::{MAX_PRIORITY, MIN_PRIORITY};
 use windlass::domain::step;
 use windlass::domain::trouble::MAX_NOTE_BYTES;
@@ -89,6 +90,13 @@ const NAMES: &[(&str, &str)] = &[
     ("List_LimitBody", "LimitList"),
     ("List_PauseBody", "PauseList"),
     ("PauseBody", "Pause"),
+    ("DeadLetterBody", "DeadLetter"),
+    ("DeliveryBody", "Delivery"),
+    ("List_DeadLetterBody", "DeadLetterList"),
+    ("List_MessageBody", "MessageList"),
+    ("MessageBody", "Message"),
+    ("MessageClaimBody", "MessageClaimRequest"),
+    ("NewMessageBody", "NewMessage"),
     ("List_AgentBody", "AgentList"),
     ("List_AlertBody", "AlertList"),
     ("List_FailureBody", "FailureList"),
@@ -191,10 +199,14 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
     let is_open = super::middleware::OPEN.contains(&path);
     let is_session = path.starts_with("/v1/sessions/{id}/") && !path.ends_with("/finish");
     // Of two who act on the same thing one comes second.
-    let is_workflow = path.starts_with("/v1/poison/") && method == "post";
+    let is_workflow = method == "post"
+        && ["/v1/poison/", "/v1/dead-letters/"].iter().any(|place| path.starts_with(place));
+    let is_delivery = path.starts_with("/v1/messages/{id}/");
+    let is_send = method == "post" && path == "/v1/messages";
     let is_leased = operation["tags"][0] == "work" || path.ends_with("/{id}/approvals");
     let is_refused_later = is_workflow && !path.ends_with("/note");
-    let can_conflict = is_leased || path.ends_with("/cancel") || is_session || is_refused_later;
+    let can_conflict =
+        is_leased || is_delivery || path.ends_with("/cancel") || is_session || is_refused_later;
     let mut codes: Vec<(u16, Vec<&str>)> = Vec::new();
     let mut wrong = Vec::new();
     wrong.extend(has_id.then_some("invalid_id"));
@@ -206,6 +218,7 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
     forbidden.extend(is_operators.then_some("forbidden"));
     let is_decision = path.starts_with("/v1/approvals/") && method == "post";
     forbidden.extend(is_decision.then_some("self_approval"));
+    forbidden.extend(is_send.then_some("not_permitted"));
     codes.push((403, forbidden));
     codes.push((421, vec!["host_not_allowed"]));
     codes.push((401, (!is_open).then_some("unauthenticated").into_iter().collect()));
@@ -213,6 +226,7 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
     let is_finish = path.ends_with("/finish");
     let has_missing = (has_id && !is_finish)
         || is_decision
+        || is_send
         || path == "/v1/signals"
         || (has_name && (method == "get" || path.ends_with("/archive")))
         || (has_name && path.ends_with("/restore"))
@@ -222,6 +236,8 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
         (false, _) => &[],
         (true, _) if is_workflow => &["illegal_transition"],
         (true, true) => &["session_closed"],
+        (true, _) if path.ends_with("/heartbeat") && is_delivery => &["lease_lost"],
+        (true, _) if is_delivery => &["lease_lost", "already_finished"],
         (true, false) => &["lease_lost", "already_finished", "illegal_transition"],
     };
     let mut conflicts = conflicts.to_vec();
@@ -249,7 +265,7 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
             .then_some("idempotency_key_reused")
             .filter(|_| method == "post" && ["/v1/tasks", "/v1/tasks/batch"].contains(&path)),
     );
-    let has_own_id = ["/v1/signals", "/v1/tasks/{id}/replay"].contains(&path);
+    let has_own_id = is_send || ["/v1/signals", "/v1/tasks/{id}/replay"].contains(&path);
     invalid.extend(has_own_id.then_some("idempotency_key_reused"));
     codes.push((422, invalid));
     let submits = ["/v1/tasks", "/v1/tasks/batch", "/v1/delegations"];
@@ -398,6 +414,7 @@ fn bounds(document: &mut Json) {
     of("FailRequest", "retry_after_ms", range(0, MAX_DELAY_MS));
     step_bounds(&mut of);
     flow_bounds(&mut of);
+    message_bounds(&mut of);
     of("FinishItem", "retry_after_ms", range(0, MAX_DELAY_MS));
     of("TaskError", "code", error_code());
     of(
@@ -448,6 +465,33 @@ fn registry_bounds(of: &mut impl FnMut(&str, &str, Json)) {
     for field in ["agents", "ventures"] {
         of("Authority", field, json!({ "maxItems": MAX_GRANTS, "items": items }));
     }
+}
+
+/// The same, of what agents tell each other.
+fn message_bounds(of: &mut dyn FnMut(&str, &str, Json)) {
+    for field in ["from", "to", "correlation_id", "idempotency_key"] {
+        of("NewMessageBody", field, name(MAX_NAME_BYTES));
+    }
+    of("NewMessageBody", "type", name(MAX_WORKER_BYTES));
+    of("NewMessageBody", "priority", range(MIN_PRIORITY.into(), MAX_PRIORITY.into()));
+    of("NewMessageBody", "ttl_ms", range(1, MAX_DELAY_MS));
+    of("MessageClaimBody", "handler", name(MAX_NAME_BYTES));
+    of("MessageClaimBody", "pool", name(MAX_NAME_BYTES));
+    of("MessageClaimBody", "max", range(1, message::MAX_CLAIM));
+    of("MessageClaimBody", "wait_ms", range(0, MAX_WAIT_MS));
+    of("MessageClaimBody", "lease_ms", range(MIN_LEASE_MS, MAX_LEASE_MS));
+    let mut items = name(MAX_NAME_BYTES);
+    items["type"] = json!("string");
+    let agents = json!({ "minItems": 1, "maxItems": MAX_ROUTES, "items": items });
+    of("MessageClaimBody", "agents", agents);
+    of("ExtendRequest", "lease_ms", range(MIN_LEASE_MS, MAX_LEASE_MS));
+    of("NackRequest", "retry_after_ms", range(0, MAX_DELAY_MS));
+    of("NackError", "code", error_code());
+    let words = json!({ "maxLength": MAX_MESSAGE_BYTES, "pattern": "^[^\\u0000]*$" });
+    of("NackError", "message", words);
+    of("RedeliverRequest", "to", name(MAX_NAME_BYTES));
+    let text = json!({ "minLength": 1, "maxLength": MAX_NOTE_BYTES, "pattern": "^[^\\u0000]*$" });
+    of("RedeliverRequest", "note", text);
 }
 
 fn flow_bounds(of: &mut dyn FnMut(&str, &str, Json)) {

@@ -4,8 +4,9 @@
 
 use super::problem::{Drained, Problem, ReachedLimit, TITLES};
 use super::{
-    Api, action, agent, alert, approval, delegation, delta, describe, event, health, limit, openai,
-    pause, poison, pool, pressure, replay, session, step, submit, task, venture, wait, why,
+    Api, action, agent, alert, approval, audit, dead_letter, delegation, delta, describe, event,
+    health, limit, message, openai, pause, poison, pool, pressure, replay, session, step, submit,
+    task, venture, wait, why,
 };
 use axum::Router;
 use axum::http::header;
@@ -32,6 +33,8 @@ use utoipa_axum::routes;
         (name = "steps", description = "Steps that wait for a person"),
         (name = "signals", description = "What waiting tasks are told"),
         (name = "sessions", description = "Workers"),
+        (name = "messages", description = "What agents tell each other, and what was not delivered"),
+        (name = "audit", description = "What was done that no task's history tells"),
         (name = "trouble", description = "What needs a person, and who is told"),
         (name = "flow", description = "How much may run and wait at once, and what is stopped"),
         (name = "pools", description = "What waits for model providers, and who they are"),
@@ -71,7 +74,8 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(approval::deny))
         .routes(routes!(approval::token))
         .routes(routes!(approval::decide))
-        .routes(routes!(approval::audit))
+        .routes(routes!(audit::list))
+        .routes(routes!(audit::export))
         .routes(routes!(step::record))
         .routes(routes!(step::begin, step::of_task))
         .routes(routes!(step::complete))
@@ -88,6 +92,20 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(session::claim))
         .routes(routes!(session::heartbeat))
         .routes(routes!(session::finish))
+        .routes(routes!(message::send, message::list))
+        .routes(routes!(message::claim))
+        .routes(routes!(message::show))
+        .routes(routes!(message::ack))
+        .routes(routes!(message::nack))
+        .routes(routes!(message::heartbeat))
+        .routes(routes!(dead_letter::list))
+        .routes(routes!(dead_letter::show))
+        .routes(routes!(dead_letter::assign))
+        .routes(routes!(dead_letter::investigate))
+        .routes(routes!(dead_letter::note))
+        .routes(routes!(dead_letter::resolve))
+        .routes(routes!(dead_letter::abandon))
+        .routes(routes!(dead_letter::redeliver))
         .routes(routes!(poison::list))
         .routes(routes!(poison::show))
         .routes(routes!(poison::assign))

@@ -173,9 +173,9 @@ impl Api {
 #[serde(deny_unknown_fields)]
 pub struct AssignRequest {
     /// Whose it is from now on.
-    assignee: String,
+    pub assignee: String,
     /// What there is to say.
-    note: Option<String>,
+    pub note: Option<String>,
 }
 
 /// Say whose it is.
@@ -198,9 +198,9 @@ pub async fn assign(
 #[serde(deny_unknown_fields, default)]
 pub struct InvestigateRequest {
     /// Whose it is from now on; whoever calls, unless it is somebody's already.
-    assignee: Option<String>,
+    pub assignee: Option<String>,
     /// What there is to say.
-    note: Option<String>,
+    pub note: Option<String>,
 }
 
 /// Take it up.
@@ -223,7 +223,7 @@ pub async fn investigate(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NoteRequest {
-    note: String,
+    pub note: String,
 }
 
 /// Append a note; also to what is closed.
@@ -293,7 +293,7 @@ pub async fn resolve(
 #[serde(deny_unknown_fields, default)]
 pub struct AbandonRequest {
     /// What there is to say.
-    note: Option<String>,
+    pub note: Option<String>,
 }
 
 /// Close it: nothing will be done. What nobody took up is taken up on the way.

@@ -177,6 +177,7 @@ pub const TITLES: &[(&str, &str)] = &[
     ("too_large", "The deltas of an attempt are too large"),
     ("unsupported_media_type", "The body must be JSON"),
     ("forbidden", "The key has no right to this"),
+    ("not_permitted", "The sender may not write to the receiver"),
     ("self_approval", "Who asks for an approval does not give it"),
     ("already_decided", "It was decided before"),
     ("already_voted", "One voice counts once"),
@@ -228,7 +229,10 @@ impl From<Refusal> for Problem {
             Refusal::Invalid(_) | Refusal::IdempotencyKeyReused { .. } => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
+            Refusal::NotPermitted { .. } => StatusCode::FORBIDDEN,
             Refusal::LeaseLost { .. }
+            | Refusal::MessageLost { .. }
+            | Refusal::DeliveryEnded { .. }
             | Refusal::AlreadyFinished { .. }
             | Refusal::IllegalTransition { .. }
             | Refusal::IllegalStep { .. }

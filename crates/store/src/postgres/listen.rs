@@ -29,6 +29,8 @@ const READY: &str = "windlass_ready";
 const EVENT: &str = "windlass_event";
 /// Text of some task comes, or is wanted.
 const STREAM: &str = "windlass_stream";
+/// Some inbox has something.
+const MESSAGE: &str = "windlass_message";
 /// The word to oneself.
 const PROBE: &str = "windlass_probe";
 /// How long the word to oneself may take.
@@ -50,6 +52,7 @@ struct Pending {
     queues: HashSet<String>,
     event: bool,
     stream: bool,
+    message: bool,
 }
 
 impl Wakes {
@@ -62,6 +65,7 @@ impl Wakes {
             Wake::Ready(queue) => drop(pending.queues.insert(queue)),
             Wake::Event | Wake::Everything => pending.event = true,
             Wake::Stream => pending.stream = true,
+            Wake::Message => pending.message = true,
         }
         drop(pending);
         self.more.notify_one();
@@ -134,7 +138,8 @@ async fn listen(shared: &Shared, hear: &Hear) -> Result<Ended> {
             }
         }
     });
-    let begin = format!("LISTEN {READY}; LISTEN {EVENT}; LISTEN {STREAM}; LISTEN {PROBE}");
+    let channels = [READY, EVENT, STREAM, MESSAGE, PROBE];
+    let begin = channels.map(|channel| format!("LISTEN {channel}")).join("; ");
     client.batch_execute(&begin).await.map_err(lost)?;
     let me = client.query_typed("SELECT pg_backend_pid()", &[]).await.map_err(lost)?;
     let me: i32 = me.first().map_or(0, |row| row.get(0));
@@ -163,6 +168,7 @@ async fn listen(shared: &Shared, hear: &Hear) -> Result<Ended> {
                     READY => hear(Wake::Ready(told.payload().to_owned())),
                     EVENT => hear(Wake::Event),
                     STREAM => hear(Wake::Stream),
+                    MESSAGE => hear(Wake::Message),
                     _ => {}
                 }
             }
@@ -188,14 +194,17 @@ async fn tell(
     }
     let sql = "SELECT pg_notify($1, t) FROM unnest($2) AS t
                UNION ALL SELECT pg_notify($3, '') WHERE $4 OR cardinality($2) > 0
-               UNION ALL SELECT pg_notify($5, '') WHERE $6";
-    let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 6] = [
+               UNION ALL SELECT pg_notify($5, '') WHERE $6
+               UNION ALL SELECT pg_notify($7, '') WHERE $8";
+    let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 8] = [
         (&READY, Type::TEXT),
         (&queues, Type::TEXT_ARRAY),
         (&EVENT, Type::TEXT),
         (&told.event, Type::BOOL),
         (&STREAM, Type::TEXT),
         (&told.stream, Type::BOOL),
+        (&MESSAGE, Type::TEXT),
+        (&told.message, Type::BOOL),
     ];
     client.query_typed(sql, &params).await.map(drop)
 }

@@ -12,12 +12,13 @@
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension};
 
-const WRITING: [&str; 5] = [
+const WRITING: [&str; 6] = [
     "task_spec_begins",
     "task_state_insert_history",
     "task_state_update_history",
     "task_state_enters_trouble",
     "alert_is_told",
+    "message_opens_its_inbox",
 ];
 
 /// Of the writer's statements only one can end a task poisoned or stuck: the cold path's, which

@@ -13,7 +13,7 @@ use windlass_domain::approval::{Choice, Question, Status};
 use windlass_domain::id::TaskId;
 use windlass_domain::state::State;
 use windlass_store::approval::{Approvals, Issue, Right};
-use windlass_store::audit::Audit;
+use windlass_store::audit::{Audit, Filter};
 use windlass_store::migration;
 use windlass_store::postgres::{self, Options, PostgresDatabase};
 use windlass_store::statement::Dialect;
@@ -160,7 +160,7 @@ async fn approvals_too(pair: &Pair) {
     let told = ["ask_approval:waiting_for_approval", "approve:pending"];
     assert_eq!(pair.story(held.task.id).await[2..], told);
     let refused = Audit::new(pair.tasks.store().clone());
-    assert_eq!(refused.list(Some("approval_refused".into()), None, 10).await.unwrap(), []);
+    assert_eq!(refused.list(Filter::of_event("approval_refused"), None, 10).await.unwrap(), []);
 }
 
 #[test]

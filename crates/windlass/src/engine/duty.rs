@@ -125,6 +125,7 @@ pub(super) fn standard() -> Vec<Arc<dyn Duty>> {
         duty("sessions", SECOND, |e| Box::pin(async { e.expire_sessions().await })),
         duty("pending_timeout", SECOND, |e| Box::pin(async { e.time_out_pending().await })),
         duty("timers", SECOND, |e| Box::pin(async { e.wake_due().await })),
+        duty("messages", SECOND, |e| Box::pin(async { e.sweep_messages().await })),
         // Whoever finishes tells the log; this is for what nobody saw.
         duty("parents", 30 * SECOND, |e| Box::pin(async { e.wake_parents().await })),
         duty("step_expiry", 600 * SECOND, |e| Box::pin(async { e.expire_steps().await })),

@@ -15,8 +15,10 @@ mod error;
 mod held;
 mod limit;
 mod log;
+mod message;
 mod mirror;
 mod notify;
+mod post;
 mod pressure;
 mod session;
 mod shutdown;
@@ -31,6 +33,7 @@ pub use delegation::SWEEPER;
 pub use duty::{Duty, DutyStats, Report, Sweep};
 pub use error::{Error, Result};
 pub use log::{Entry, Follower, Lost};
+pub use message::{MessageClaim, Returned};
 pub use mirror::{Peers, Piece, Pieces};
 pub use notify::{Deliver, Delivery, NoticeStats, Parcel};
 pub use session::{Beat, BeatAnswer, ClaimRequest, Leased, SessionRequest};
@@ -54,9 +57,11 @@ use windlass_store::agent::Agents;
 use windlass_store::alert::Alerts;
 use windlass_store::approval::{Approvals, carry_out_replay};
 use windlass_store::audit::Audit;
+use windlass_store::dead_letter::DeadLetters;
 use windlass_store::delta::Sources;
 use windlass_store::error::Error as StoreError;
 use windlass_store::group::{Bounds, Group};
+use windlass_store::message::Messages;
 use windlass_store::migration;
 use windlass_store::node::Nodes;
 use windlass_store::notice::Notices;
@@ -145,6 +150,9 @@ struct Inner {
     limits: limit::Known,
     alerts: Alerts,
     troubles: Troubles,
+    messages: Messages,
+    dead_letters: DeadLetters,
+    post: Arc<post::Post>,
     dispatcher: Arc<Dispatcher>,
     steps: Steps,
     waiters: Waiters,
@@ -193,6 +201,9 @@ impl Engine {
             limits: limit::Known::default(),
             alerts: Alerts::new(store.clone()),
             troubles: Troubles::new(store.clone()),
+            messages: Messages::new(store.clone()),
+            dead_letters: DeadLetters::new(store.clone()),
+            post: Arc::new(post::Post::new(Messages::new(store.clone()))),
             steps: Steps::new(store.clone()),
             waiters: Waiters::default(),
             deltas: Deltas::new(options.inference_memory),
@@ -226,6 +237,13 @@ impl Engine {
                 inner.heard(wake);
             }
         })?;
+        engine.inner.store.push_results(engine.inner.options.delegation_result_push);
+        let pushed = Arc::downgrade(&engine.inner);
+        engine.inner.store.on_push(move || {
+            if let Some(inner) = pushed.upgrade() {
+                Engine { inner }.tell_message();
+            }
+        });
         engine.inner.learn_awaited().await;
         engine.spawn_log();
         engine.spawn_mirrors();
@@ -296,6 +314,16 @@ impl Engine {
         &self.inner.troubles
     }
 
+    /// The repository of messages: every read.
+    pub fn messages(&self) -> &Messages {
+        &self.inner.messages
+    }
+
+    /// The repository of dead letters.
+    pub fn dead_letters(&self) -> &DeadLetters {
+        &self.inner.dead_letters
+    }
+
     /// The database underneath.
     pub fn store(&self) -> &Store {
         &self.inner.store
@@ -331,6 +359,7 @@ impl Engine {
     fn spawn_poll(&self) {
         self.spawn_every("poll", self.inner.options.poll, |inner| async move {
             inner.dispatcher.wake_everything();
+            inner.post.wake();
             inner.log.look();
             Engine { inner }.check_texts().await;
         });
@@ -401,9 +430,11 @@ impl Inner {
             }
             Wake::Event => self.log.look(),
             Wake::Stream => self.mirrors.look(),
+            Wake::Message => self.post.wake(),
             Wake::Everything => {
                 self.tasks.heard();
                 self.mirrors.look();
+                self.post.wake();
                 self.dispatcher.wake_everything();
                 self.log.look();
             }

@@ -38,6 +38,7 @@ mod failure;
 mod handlers;
 mod host;
 mod local;
+mod message;
 mod run_steps;
 mod step;
 mod wait;
@@ -47,6 +48,7 @@ pub use child::{Child, NewChild};
 pub use context::{Ctx, TaskInfo};
 pub use failure::{Failure, Result};
 pub use handlers::Handlers;
+pub use message::{Incoming, MessageOptions, MessageWorker};
 pub use run_steps::Steps;
 pub use step::{Retry, StepCall};
 pub use wait::SignalWait;
@@ -55,6 +57,8 @@ pub(crate) use context::{Ended, Start};
 #[cfg(feature = "remote")]
 pub(crate) use host::{Begun, CallError, Gone, PastStep, Pending, Question};
 pub(crate) use host::{Host, HostBeat, Registered, Work};
+#[cfg(feature = "remote")]
+pub(crate) use message::{Held, Mail, boxed, serve};
 
 /// The guide's blocks are compiled.
 #[cfg(doctest)]

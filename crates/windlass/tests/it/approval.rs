@@ -176,7 +176,11 @@ async fn wrong_tokens_are_audited_and_cannot_fill_the_audit(dialect: Dialect) {
         let told: Error = engine.decide_approval(wrong).await.unwrap_err();
         assert_eq!(told.code(), "not_found");
     }
-    let entries = engine.audit().list(Some("approval_refused".into()), None, 100).await.unwrap();
+    let entries = engine
+        .audit()
+        .list(windlass::store::audit::Filter::of_event("approval_refused"), None, 100)
+        .await
+        .unwrap();
     assert!((1..20).contains(&entries.len()), "{}", entries.len());
     assert_eq!(entries[0].actor, "unknown");
 }

@@ -9,7 +9,7 @@ use windlass_domain::id::ApprovalId;
 use windlass_domain::notice::Severity;
 use windlass_domain::state::State;
 use windlass_store::approval::{Announce, Approval, Deciding, Issue, Issued, Right};
-use windlass_store::audit::Audit;
+use windlass_store::audit::{Audit, Filter};
 use windlass_store::group::Outcome;
 use windlass_store::notice::Notices;
 use windlass_store::statement::Dialect;
@@ -60,7 +60,7 @@ async fn parked(world: &World, required: i64) -> Approval {
 
 async fn audited(world: &World, event: &str) -> Vec<(String, String)> {
     let audit = Audit::new(world.store.clone());
-    let entries = audit.list(Some(event.into()), None, 100).await.unwrap();
+    let entries = audit.list(Filter::of_event(event), None, 100).await.unwrap();
     let code = |detail: &serde_json::Value| detail["code"].as_str().unwrap_or("").to_owned();
     entries.iter().rev().map(|e| (e.actor.clone(), code(&e.detail))).collect()
 }

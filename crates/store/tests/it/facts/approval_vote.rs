@@ -5,7 +5,7 @@ use serde_json::json;
 use windlass_domain::approval::{Choice, Question, Status};
 use windlass_domain::state::State;
 use windlass_store::approval::{Approval, Right};
-use windlass_store::audit::Audit;
+use windlass_store::audit::{Audit, Filter};
 use windlass_store::statement::Dialect;
 
 conformance!(
@@ -25,7 +25,7 @@ conformance!(
 
 async fn audited(world: &World) -> Vec<(String, String)> {
     let audit = Audit::new(world.store.clone());
-    let entries = audit.list(Some("approval_refused".into()), None, 100).await.unwrap();
+    let entries = audit.list(Filter::of_event("approval_refused"), None, 100).await.unwrap();
     let code = |detail: &serde_json::Value| detail["code"].as_str().unwrap().to_owned();
     entries.iter().rev().map(|e| (e.actor.clone(), code(&e.detail))).collect()
 }

@@ -8,7 +8,7 @@ use windlass_domain::id::{StepId, TaskId};
 use windlass_domain::replay::{Fate, ReplayFrom};
 use windlass_domain::state::State;
 use windlass_domain::step::{Effect, StepInput, StepState, check};
-use windlass_store::audit::Audit;
+use windlass_store::audit::{Audit, Filter};
 use windlass_store::statement::Dialect;
 use windlass_store::step::Steps;
 use windlass_store::task::{
@@ -199,7 +199,7 @@ async fn every_decision_is_audited_once_whether_its_task_lives_or_has_ended(dial
     decide(&world, doubted, Resolution::RecordResult("1".into())).await;
     let late = world.tasks.resolve_step(doubted, Resolution::Fail, "olga".into(), None).await;
     assert_eq!(refused(late), "illegal_step");
-    let entries = audit.list(Some("step_resolved".into()), None, 10).await.unwrap();
+    let entries = audit.list(Filter::of_event("step_resolved"), None, 10).await.unwrap();
     let told: Vec<_> = entries.iter().map(|e| (e.actor.as_str(), e.detail.clone())).collect();
     let entry = |step: StepId, task: TaskId, status: &str, action: &str| {
         let detail = json!({

@@ -5,7 +5,7 @@ use windlass_domain::limit::{
     Count, Key, Limits, Maxima, Mode, Pause, Rate, Rule, Scope, default_rules,
 };
 use windlass_domain::state::State;
-use windlass_store::audit::Audit;
+use windlass_store::audit::{Audit, Filter};
 use windlass_store::limit::{Flow, LimitRules};
 use windlass_store::statement::Dialect;
 
@@ -141,7 +141,7 @@ async fn every_change_is_audited_with_what_was_there_before(dialect: Dialect) {
     rules.pause(pause(Scope::Agent, Some("scout"), Mode::Drain), "ann").await.unwrap();
     rules.resume(Scope::Agent, Some("scout".into()), "ben").await.unwrap();
     rules.resume(Scope::Agent, Some("scout".into()), "ben").await.unwrap();
-    let told = Audit::new(world.store.clone()).list(None, None, 10).await.unwrap();
+    let told = Audit::new(world.store.clone()).list(Filter::default(), None, 10).await.unwrap();
     let told: Vec<_> = told
         .iter()
         .rev()

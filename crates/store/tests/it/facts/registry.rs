@@ -4,7 +4,7 @@ use crate::world::*;
 use serde_json::json;
 use windlass_domain::agent::{AgentPatch, AgentSpec, Authority, Executor, Given, Unit};
 use windlass_store::agent::{Agent, AgentFilter, Agents};
-use windlass_store::audit::Audit;
+use windlass_store::audit::{Audit, Filter};
 use windlass_store::group::Outcome;
 use windlass_store::statement::Dialect;
 use windlass_store::venture::Ventures;
@@ -286,7 +286,8 @@ async fn changes_of_the_registry_are_audited(dialect: Dialect) {
     company.put("a", under(None, "vp")).await.unwrap();
     company.put("a", under(None, "ceo")).await.unwrap();
     company.agents.archive("a", true, "ada").await.unwrap();
-    let entries = Audit::new(company.world.store.clone()).list(None, None, 10).await.unwrap();
+    let entries =
+        Audit::new(company.world.store.clone()).list(Filter::default(), None, 10).await.unwrap();
     let events: Vec<_> = entries.iter().rev().map(|entry| entry.event.as_str()).collect();
     let wanted = ["portfolio_set", "venture_set", "agent_set", "agent_set", "agent_archived"];
     assert_eq!(events, wanted);

@@ -1,0 +1,2 @@
+-- There is one writer.
+SELECT {dead_letter_columns} FROM dead_letter dl WHERE dl.message_id = $1

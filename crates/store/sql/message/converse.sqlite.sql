@@ -1,0 +1,2 @@
+-- There is one writer.
+SELECT agent FROM inbox WHERE agent = $1

@@ -1,0 +1,1 @@
+SELECT {message_columns} FROM message m WHERE m.id = $1::uuid

@@ -1,0 +1,388 @@
+//! Handing messages out: claim, acknowledge, give back, extend.
+//!
+//! Invariant: of a conversing agent at most one message is in anybody's hands. A claim first takes
+//! the row of its inbox, which nobody waits for, and then looks, so that what it sees is what
+//! everybody before it has committed; a unique index stands behind that.
+//! Invariant: a message that is not acknowledged comes back, at most as often as the domain says.
+
+use super::{Message, Messages, find, lost, read};
+use crate::dead_letter::{self, Letter};
+use crate::error::{Rejection, Result};
+use crate::statement;
+use crate::statement::Statement;
+use crate::store::Lane;
+use crate::tx::{Call, Tx};
+use crate::value::Value;
+use serde_json::json;
+use uuid::Uuid;
+use windlass_domain::id::{LeaseId, MessageId};
+use windlass_domain::message::handler::Handler;
+use windlass_domain::message::{
+    AfterFailure, Event, Failure, MAX_ERROR_CHARS, Reason, Status, after_failure, step,
+};
+use windlass_domain::refusal::Refusal;
+use windlass_domain::time::Timestamp;
+
+statement!(shared HEADS_OF_HANDLER, "message/heads_of_handler");
+statement!(HEADS_OF_AGENTS, "message/heads_of_agents");
+statement!(CONVERSE, "message/converse");
+statement!(shared TAKE_TURN, "message/take_turn");
+statement!(TAKE, "message/take");
+statement!(shared HELD, "message/held");
+statement!(LOAD, "message/load");
+statement!(shared SAVE, "message/save");
+statement!(shared EXTEND, "message/extend");
+
+/// All of the above.
+pub(crate) static STATEMENTS: &[&Statement] = &[
+    &HEADS_OF_HANDLER,
+    &HEADS_OF_AGENTS,
+    &CONVERSE,
+    &TAKE_TURN,
+    &TAKE,
+    &HELD,
+    &LOAD,
+    &SAVE,
+    &EXTEND,
+];
+
+/// Whose messages a handler takes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Whose {
+    /// Those of all agents whose messages go to this pool.
+    Pool(String),
+    /// Those of these agents.
+    Agents(Vec<String>),
+}
+
+/// A handler asks for messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Whose.
+    pub from: Whose,
+    /// Who asks: what a message shows as its handler.
+    pub handler: String,
+    /// How long it may hold them.
+    pub lease_ms: i64,
+    /// One lease for each message that it would take, made before the first try.
+    pub leases: Vec<LeaseId>,
+}
+
+impl Claim {
+    /// A claim for at most `max` messages.
+    pub fn new(from: Whose, handler: impl Into<String>, lease_ms: i64, max: usize) -> Claim {
+        let leases = (0..max).map(|_| LeaseId(Uuid::now_v7())).collect();
+        Claim { from, handler: handler.into(), lease_ms, leases }
+    }
+}
+
+/// A message in a handler's hands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Delivery {
+    /// The message.
+    pub message: Message,
+    /// The right to it: in this answer and in no other read.
+    pub lease: LeaseId,
+    /// Until when, unless it is extended.
+    pub lease_expires_at: Timestamp,
+}
+
+/// How a handler ends a delivery.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ending {
+    /// It has handled the message.
+    Acknowledge,
+    /// It could not.
+    Return {
+        /// What follows depends on how.
+        failure: Failure,
+        /// Why, in its own words.
+        error: Option<String>,
+    },
+}
+
+impl Messages {
+    /// Takes messages, the most urgent first, at most as many as the claim has leases.
+    pub async fn claim(&self, claim: Claim) -> Result<Vec<Delivery>> {
+        let mut is_again = false;
+        let body = move |tx: &mut dyn Tx| {
+            // A commit in doubt may have happened: then everything was taken already.
+            if std::mem::replace(&mut is_again, true) {
+                let held = held(tx, &claim)?;
+                if !held.is_empty() {
+                    return Ok(held);
+                }
+            }
+            take(tx, &claim)
+        };
+        self.store.write("message_claim", body).await
+    }
+
+    /// Ends a delivery. The same word again is answered like the first.
+    pub async fn end(
+        &self,
+        id: MessageId,
+        lease: LeaseId,
+        ending: Ending,
+    ) -> Result<Message, Rejection> {
+        let body = move |tx: &mut dyn Tx| end(tx, id, lease, &ending);
+        Ok(self.store.write("message_end", body).await??)
+    }
+
+    /// Holds a message for longer: `lease_ms` from now.
+    pub async fn extend(
+        &self,
+        id: MessageId,
+        lease: LeaseId,
+        lease_ms: i64,
+    ) -> Result<Timestamp, Rejection> {
+        let body = move |tx: &mut dyn Tx| {
+            let now = tx.now()?;
+            let until = now.plus_ms(lease_ms);
+            let params = vec![id.0.into(), lease.0.into(), until.into(), now.into()];
+            if !tx.run(Call::one(&EXTEND, params))?.is_empty() {
+                return Ok(Ok(until));
+            }
+            Ok(Err(match find(tx, id)? {
+                Some(message) => Refusal::MessageLost { status: message.status },
+                None => Refusal::Unknown { what: "message" },
+            }))
+        };
+        Ok(self.store.run(Lane::Heartbeat, "message_extend", body).await??)
+    }
+}
+
+fn held(tx: &mut dyn Tx, claim: &Claim) -> Result<Vec<Delivery>> {
+    let mut held = Vec::new();
+    for lease in &claim.leases {
+        let rows = tx.run(Call::one(&HELD, vec![lease.0.into()]))?;
+        held.extend(rows.iter().map(delivery).collect::<Result<Vec<_>>>()?);
+    }
+    Ok(held)
+}
+
+/// One message of each agent that has some, again and again, until the claim is full.
+fn take(tx: &mut dyn Tx, claim: &Claim) -> Result<Vec<Delivery>> {
+    let mut taken: Vec<Delivery> = Vec::new();
+    while taken.len() < claim.leases.len() {
+        let now = tx.now()?;
+        let room = Value::Int((claim.leases.len() - taken.len()) as i64);
+        let heads = match &claim.from {
+            Whose::Pool(pool) => {
+                Call::one(&HEADS_OF_HANDLER, vec![pool.as_str().into(), now.into(), room])
+            }
+            Whose::Agents(names) => {
+                let names = Value::TextList(names.clone());
+                Call::one(&HEADS_OF_AGENTS, vec![names, now.into(), room])
+            }
+        };
+        let before = taken.len();
+        for row in tx.run(heads)? {
+            let (agent, handler) = (row.text(0)?, row.text(1)?);
+            let Some(&lease) = claim.leases.get(taken.len()) else { break };
+            taken.extend(take_one(tx, agent, converses(handler), claim, lease)?);
+        }
+        if taken.len() == before {
+            break;
+        }
+    }
+    Ok(taken)
+}
+
+/// Takes the first message of one agent for the first of these handlers that takes its messages;
+/// which one it was.
+pub(crate) fn take_of(
+    tx: &mut dyn Tx,
+    agent: &str,
+    offers: &[Claim],
+) -> Result<Option<(usize, Delivery)>> {
+    if offers.is_empty() {
+        return Ok(None);
+    }
+    // An earlier try of this transaction may have committed.
+    for (index, claim) in offers.iter().enumerate() {
+        if let Some(delivery) = held(tx, claim)?.into_iter().next() {
+            return Ok(Some((index, delivery)));
+        }
+    }
+    let (now, names) = (tx.now()?, Value::TextList(vec![agent.to_owned()]));
+    let heads = tx.run(Call::one(&HEADS_OF_AGENTS, vec![names, now.into(), Value::Int(1)]))?;
+    let Some(handler) = heads.first().map(|row| row.text(1)).transpose()? else {
+        return Ok(None);
+    };
+    let takes = |claim: &&Claim| match &claim.from {
+        Whose::Pool(pool) => pool == handler,
+        Whose::Agents(names) => names.iter().any(|name| name == agent),
+    };
+    let Some(index) = offers.iter().position(|claim| takes(&claim)) else { return Ok(None) };
+    let Some(&lease) = offers[index].leases.first() else { return Ok(None) };
+    let taken = take_one(tx, agent, converses(handler), &offers[index], lease)?;
+    Ok(taken.map(|delivery| (index, delivery)))
+}
+
+fn converses(handler: &str) -> bool {
+    handler.parse::<Handler>().is_ok_and(Handler::converses)
+}
+
+fn take_one(
+    tx: &mut dyn Tx,
+    agent: &str,
+    converses: bool,
+    claim: &Claim,
+    lease: LeaseId,
+) -> Result<Option<Delivery>> {
+    if converses && tx.run(Call::one(&CONVERSE, vec![agent.into()]))?.is_empty() {
+        return Ok(None);
+    }
+    let now = tx.now()?;
+    let params = vec![
+        agent.into(),
+        lease.0.into(),
+        now.plus_ms(claim.lease_ms).into(),
+        claim.handler.as_str().into(),
+        now.into(),
+    ];
+    let statement = if converses { &TAKE_TURN } else { &TAKE };
+    tx.run(Call::one(statement, params))?.first().map(delivery).transpose()
+}
+
+fn delivery(row: &crate::value::Row) -> Result<Delivery> {
+    let message = read(row)?;
+    let held = message.lease_id.zip(message.lease_expires_at);
+    let (lease, lease_expires_at) = held.ok_or_else(|| lost("message_claim"))?;
+    Ok(Delivery { message, lease: LeaseId(lease), lease_expires_at })
+}
+
+fn end(
+    tx: &mut dyn Tx,
+    id: MessageId,
+    lease: LeaseId,
+    ending: &Ending,
+) -> Result<Result<Message, Refusal>> {
+    let found = tx.run(Call::one(&LOAD, vec![id.0.into()]))?;
+    let Some(message) = found.first().map(read).transpose()? else {
+        return Ok(Err(Refusal::Unknown { what: "message" }));
+    };
+    let status = message.status;
+    if message.lease_id != Some(lease.0) {
+        return Ok(Err(Refusal::MessageLost { status }));
+    }
+    if status != Status::Delivered {
+        // This lease has ended it before.
+        let was_acknowledged = status == Status::Acknowledged;
+        let is_same = was_acknowledged == (*ending == Ending::Acknowledge);
+        return Ok(if is_same { Ok(message) } else { Err(Refusal::DeliveryEnded { status }) });
+    }
+    match ending {
+        Ending::Acknowledge => {
+            let moved = Moved { lease: message.lease_id, ..Moved::default() };
+            save(tx, message, Event::Acknowledge, moved).map(Ok)
+        }
+        Ending::Return { failure, error } => {
+            let keep = message.lease_id;
+            let by = message.handled_by.clone().unwrap_or_default();
+            give_back(tx, message, *failure, error.clone(), keep, &by).map(Ok)
+        }
+    }
+}
+
+/// What changes with a transition, beside the status.
+#[derive(Default)]
+struct Moved {
+    due_at: Option<Timestamp>,
+    lease: Option<Uuid>,
+    error: Option<String>,
+}
+
+/// A delivery came to nothing: again, or never.
+pub(super) fn give_back(
+    tx: &mut dyn Tx,
+    message: Message,
+    failure: Failure,
+    error: Option<String>,
+    lease: Option<Uuid>,
+    actor: &str,
+) -> Result<Message> {
+    let error: Option<String> =
+        error.map(|text| text.chars().filter(|c| *c != '\0').take(MAX_ERROR_CHARS).collect());
+    let now = tx.now()?;
+    match after_failure(message.deliveries, message.expires_at, failure, now) {
+        AfterFailure::Again(at) => {
+            save(tx, message, Event::Return, Moved { due_at: Some(at), lease, error })
+        }
+        AfterFailure::Expired => expire(tx, message, lease, error),
+        AfterFailure::DeadLetter(reason) => {
+            let words = match reason {
+                Reason::Rejected => "its handler said that it can never be handled",
+                _ => "it was handed out as often as it may be",
+            };
+            let detail = match &error {
+                Some(error) => format!("{words}; the last error: {error}"),
+                None => words.to_owned(),
+            };
+            bury(tx, message, reason, &detail, lease, error, actor)
+        }
+    }
+}
+
+/// A message's time has passed; the audit tells of it.
+pub(super) fn expire(
+    tx: &mut dyn Tx,
+    message: Message,
+    lease: Option<Uuid>,
+    error: Option<String>,
+) -> Result<Message> {
+    let detail = json!({
+        "message": message.id, "from": message.from, "to": message.to, "type": message.kind,
+        "correlation_id": message.correlation_id, "deliveries": message.deliveries,
+    });
+    crate::audit::write(tx, "windlass", "message_expired", &detail)?;
+    save(tx, message, Event::Expire, Moved { due_at: None, lease, error })
+}
+
+/// Gives a message up.
+pub(super) fn bury(
+    tx: &mut dyn Tx,
+    message: Message,
+    reason: Reason,
+    detail: &str,
+    lease: Option<Uuid>,
+    error: Option<String>,
+    actor: &str,
+) -> Result<Message> {
+    let damaged = |e: serde_json::Error| crate::error::Error::Data(e.to_string());
+    let letter = Letter {
+        message: message.id,
+        original: serde_json::to_value(&message).map_err(damaged)?,
+        from: &message.from,
+        to: &message.to,
+        kind: &message.kind,
+        correlation_id: Some(&message.correlation_id),
+        reason,
+        detail,
+        deliveries: message.deliveries,
+        actor,
+    };
+    dead_letter::enter(tx, &letter)?;
+    save(tx, message, Event::DeadLetter, Moved { due_at: None, lease, error })
+}
+
+fn save(tx: &mut dyn Tx, message: Message, event: Event, moved: Moved) -> Result<Message> {
+    let now = tx.now()?;
+    let from = message.status;
+    let to = step(from, event).ok_or_else(|| lost("message_save"))?;
+    let due_at = moved.due_at.unwrap_or(message.due_at);
+    let finished_at = to.is_terminal().then_some(now);
+    let last_error = moved.error.or(message.last_error);
+    let params = vec![
+        message.id.0.into(),
+        from.as_str().into(),
+        to.as_str().into(),
+        due_at.into(),
+        moved.lease.into(),
+        last_error.clone().into(),
+        finished_at.into(),
+    ];
+    tx.run(Call::one(&SAVE, params))?;
+    Ok(Message { status: to, due_at, last_error, finished_at, lease_expires_at: None, ..message })
+}

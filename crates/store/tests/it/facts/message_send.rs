@@ -1,0 +1,179 @@
+//! Who may write to whom, and what a refusal leaves behind.
+
+use super::message::{agent, member, new};
+use crate::world::*;
+use serde_json::json;
+use uuid::Uuid;
+use windlass_domain::agent::{AgentSpec, Authority, Unit};
+use windlass_domain::id::MessageId;
+use windlass_domain::message::authority::Rule;
+use windlass_domain::message::{NewMessage, Status};
+use windlass_domain::refusal::Refusal;
+use windlass_store::agent::Agents;
+use windlass_store::audit::{Audit, Filter};
+use windlass_store::error::Rejection;
+use windlass_store::message::{Claim, Messages, Sent, Speaker, Whose};
+use windlass_store::statement::Dialect;
+use windlass_store::venture::Ventures;
+
+conformance!(
+    the_own_line_is_open_up_and_down,
+    a_refused_send_writes_nothing_but_the_audit,
+    across_ventures_only_a_grant_counts,
+    a_repeated_send_is_answered_like_the_first_whatever_has_changed,
+    a_handler_that_waits_gets_the_message_with_its_send,
+    a_handler_of_others_gets_nothing,
+);
+
+fn text(text: &str) -> Option<String> {
+    Some(text.to_owned())
+}
+
+async fn company(dialect: Dialect) -> World {
+    let world = World::new(dialect).await;
+    let ventures = Ventures::new(world.store.clone());
+    for name in ["acme", "bolt"] {
+        ventures.put(Unit::Venture, name, None, true, "tester").await.unwrap();
+    }
+    let spec = |role: &str, parent: Option<&str>, venture: Option<&str>| AgentSpec {
+        role: text(role),
+        parent: parent.map(str::to_owned),
+        venture: venture.map(str::to_owned),
+        ..AgentSpec::default()
+    };
+    member(&world, "ceo", spec("ceo", None, None)).await;
+    member(&world, "vp-a", spec("vp", Some("ceo"), Some("acme"))).await;
+    member(&world, "vp-b", spec("vp", Some("ceo"), Some("bolt"))).await;
+    member(&world, "crew-a", spec("crew", Some("vp-a"), Some("acme"))).await;
+    member(&world, "crew-a2", spec("crew", Some("vp-a"), Some("acme"))).await;
+    member(&world, "crew-b", spec("crew", Some("vp-b"), Some("bolt"))).await;
+    world
+}
+
+fn from(from: &str, to: &str) -> NewMessage {
+    NewMessage { from: from.into(), sent_by: "key-7".into(), ..new(to) }
+}
+
+async fn send(world: &World, new: &NewMessage) -> Result<Sent, Rejection> {
+    let messages = Messages::new(world.store.clone());
+    messages.send(new.clone(), Speaker::Agent, Vec::new()).await
+}
+
+async fn refused(world: &World, new: &NewMessage) -> Rule {
+    match send(world, new).await.unwrap_err() {
+        Rejection::Refused(Refusal::NotPermitted { rule, .. }) => rule,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn the_own_line_is_open_up_and_down(dialect: Dialect) {
+    let world = company(dialect).await;
+    for (one, other) in [("ceo", "vp-a"), ("ceo", "crew-b"), ("vp-a", "crew-a")] {
+        for (from_agent, to) in [(one, other), (other, one)] {
+            let sent = send(&world, &from(from_agent, to)).await.unwrap();
+            assert_eq!((sent.message.status, sent.duplicate), (Status::Pending, false));
+        }
+    }
+    let person = Messages::new(world.store.clone());
+    person.send(from("ann", "ceo"), Speaker::Person, Vec::new()).await.unwrap();
+    let told = Audit::new(world.store.clone());
+    let told = told.list(Filter::of_event("message_sent"), None, 10).await.unwrap();
+    assert_eq!(told.len(), 7);
+    assert!(told.iter().all(|entry| entry.actor == "key-7"));
+}
+
+async fn a_refused_send_writes_nothing_but_the_audit(dialect: Dialect) {
+    let world = company(dialect).await;
+    let beside = NewMessage { correlation_id: text("deal"), ..from("crew-a", "crew-a2") };
+    assert_eq!(refused(&world, &beside).await, Rule::OtherLine);
+    assert_eq!(refused(&world, &from("nobody", "ceo")).await, Rule::UnknownSender);
+    let agents = Agents::new(world.store.clone());
+    agents.archive("crew-a2", true, "tester").await.unwrap();
+    assert_eq!(refused(&world, &from("crew-a2", "vp-a")).await, Rule::ArchivedSender);
+    for to in ["crew-a2", "nobody"] {
+        let said = send(&world, &from("vp-a", to)).await.unwrap_err();
+        assert!(matches!(said, Rejection::Refused(Refusal::Unknown { .. })), "{said:?}");
+    }
+    assert_eq!(world.by_hand("SELECT count(*) FROM message").unwrap(), "0");
+    assert_eq!(world.by_hand("SELECT count(*) FROM dead_letter").unwrap(), "0");
+    let audit = Audit::new(world.store.clone());
+    let told = audit.list(Filter::of_event("message_refused"), None, 10).await.unwrap();
+    let rules: Vec<_> = told.iter().map(|entry| entry.detail["rule"].clone()).collect();
+    let unknown = "unknown_receiver";
+    let wanted = [unknown, unknown, "archived_sender", "unknown_sender", "other_line"];
+    assert_eq!(rules, wanted);
+    let first = &told[4];
+    assert_eq!((first.actor.as_str(), &first.detail["from"]), ("key-7", &json!("crew-a")));
+    assert_eq!(first.subject, Some(beside.id.to_string()));
+    assert_eq!(first.detail["correlation_id"], json!("deal"));
+}
+
+async fn across_ventures_only_a_grant_counts(dialect: Dialect) {
+    let world = company(dialect).await;
+    assert_eq!(refused(&world, &from("vp-a", "vp-b")).await, Rule::OtherVenture);
+    assert_eq!(refused(&world, &from("vp-a", "crew-b")).await, Rule::OtherVenture);
+    let grant = |authority: Authority| AgentSpec {
+        role: text("vp"),
+        parent: text("ceo"),
+        venture: text("acme"),
+        authority,
+        ..AgentSpec::default()
+    };
+    let agents = Authority { agents: vec!["vp-b".into()], ..Authority::default() };
+    member(&world, "vp-a", grant(agents)).await;
+    send(&world, &from("vp-a", "vp-b")).await.unwrap();
+    assert_eq!(refused(&world, &from("vp-a", "crew-b")).await, Rule::OtherVenture);
+    // A grant goes one way.
+    assert_eq!(refused(&world, &from("vp-b", "vp-a")).await, Rule::OtherVenture);
+    let ventures = Authority { ventures: vec!["bolt".into()], ..Authority::default() };
+    member(&world, "vp-a", grant(ventures)).await;
+    send(&world, &from("vp-a", "crew-b")).await.unwrap();
+}
+
+async fn a_repeated_send_is_answered_like_the_first_whatever_has_changed(dialect: Dialect) {
+    let world = company(dialect).await;
+    let first = NewMessage { idempotency_key: text("k"), ..from("vp-a", "crew-a") };
+    send(&world, &first).await.unwrap();
+    let agents = Agents::new(world.store.clone());
+    agents.archive("crew-a", true, "tester").await.unwrap();
+    let again = NewMessage { id: MessageId(Uuid::now_v7()), ..first.clone() };
+    let sent = send(&world, &again).await.unwrap();
+    assert_eq!((sent.duplicate, sent.message.id), (true, first.id));
+    let other = NewMessage { payload: json!("other"), ..again };
+    let said = send(&world, &other).await.unwrap_err();
+    let reused = Refusal::IdempotencyKeyReused { what: "the idempotency key" };
+    assert!(matches!(said, Rejection::Refused(refusal) if refusal == reused));
+    let sql = "SELECT count(*) FROM audit WHERE event = 'message_sent'";
+    assert_eq!(world.by_hand(sql).unwrap(), "1");
+}
+
+async fn a_handler_that_waits_gets_the_message_with_its_send(dialect: Dialect) {
+    let world = company(dialect).await;
+    let messages = Messages::new(world.store.clone());
+    let offers = || {
+        let pool = |name: &str| Claim::new(Whose::Pool(name.into()), "h", 60_000, 1);
+        vec![pool("ceo_handler"), pool("vp_handler")]
+    };
+    let one = from("ceo", "vp-a");
+    let sent = messages.send(one.clone(), Speaker::Agent, offers()).await.unwrap();
+    let (index, held) = sent.delivery.unwrap();
+    assert_eq!((index, held.message.id, held.message.deliveries), (1, one.id, 1));
+    assert_eq!(sent.message.status, Status::Delivered);
+    // Its conversation goes on: the next one waits in the inbox.
+    let next = messages.send(from("ceo", "vp-a"), Speaker::Agent, offers()).await.unwrap();
+    assert_eq!((next.delivery, next.message.status), (None, Status::Pending));
+}
+
+async fn a_handler_of_others_gets_nothing(dialect: Dialect) {
+    let world = company(dialect).await;
+    agent(&world, "free").await;
+    let messages = Messages::new(world.store.clone());
+    let offer = || vec![Claim::new(Whose::Pool("vp_handler".into()), "h", 60_000, 1)];
+    let sent = messages.send(from("ann", "free"), Speaker::Person, offer()).await.unwrap();
+    assert_eq!(sent.delivery, None);
+    let crew = || vec![Claim::new(Whose::Pool("crew_executor".into()), "h", 60_000, 1)];
+    // What lay there before comes first.
+    let later = messages.send(from("ann", "free"), Speaker::Person, crew()).await.unwrap();
+    assert_eq!(later.delivery.unwrap().1.message.id, sent.message.id);
+    assert_eq!(later.message.status, Status::Pending);
+}
