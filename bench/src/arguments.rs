@@ -11,7 +11,7 @@ Usage: store-bench [--quick | --smoke] [--engine sqlite|postgres] [--only NAME] 
   --smoke              the smallest sizes: shows that everything runs, and no figures
   --engine NAME        only this database; both otherwise
   --only NAME          reference, hot, group, claim, snapshot, disk, latency, http, crowd,
-                       steps, wake, flow or inference; may be repeated
+                       steps, wake, flow, inference or message; may be repeated
   --folder PATH        where SQLite's files go; must be on a real disk
   --snapshot-seconds N for how long the old snapshot is held
   --shape C,B,N        only this shape of load in the part `hot`
@@ -19,7 +19,7 @@ Usage: store-bench [--quick | --smoke] [--engine sqlite|postgres] [--only NAME] 
 
 PostgreSQL's superuser URL is read from WINDLASS_TEST_POSTGRES: see scripts/bench-store.";
 
-const PARTS: [&str; 13] = [
+const PARTS: [&str; 14] = [
     "reference",
     "hot",
     "group",
@@ -33,6 +33,7 @@ const PARTS: [&str; 13] = [
     "wake",
     "flow",
     "inference",
+    "message",
 ];
 
 /// Which database.

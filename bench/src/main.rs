@@ -19,6 +19,7 @@ mod http;
 mod inference;
 mod latency;
 mod load;
+mod message;
 mod place;
 mod reference;
 mod server;
@@ -97,6 +98,9 @@ async fn run(arguments: &Arguments) -> Result<()> {
         }
         if arguments.wants("inference") {
             inference::run(engine, &arguments.sizes).await?;
+        }
+        if arguments.wants("message") {
+            message::run(engine, &arguments.sizes).await?;
         }
     }
     Ok(())

@@ -4,11 +4,13 @@
 //! trigger writes it, so that alerts which the database raises by itself are told alike). It is
 //! acknowledged once; nothing else about it changes.
 
+use crate::audit;
 use crate::error::{Rejection, Result};
 use crate::statement;
 use crate::store::Store;
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
+use serde_json::json;
 use uuid::Uuid;
 use windlass_domain::id::TaskId;
 use windlass_domain::notice::Severity;
@@ -146,6 +148,8 @@ impl Alerts {
             let params = vec![id.into(), now.into(), actor.as_str().into()];
             let rows = tx.run(Call::one(&ACKNOWLEDGE, params))?;
             if let Some(row) = rows.first() {
+                let told = json!({ "alert": id });
+                audit::write(tx, &actor, "alert_acknowledged", &told)?;
                 return read(row).map(Some);
             }
             tx.run(Call::one(&SHOW, vec![id.into()]))?.first().map(read).transpose()

@@ -6,6 +6,7 @@
 //! Absent: the replay. It makes a new task, and a resolution may name it; `approval/replay.rs` does
 //! both at once.
 
+use crate::audit;
 use crate::error::{Rejection, Result};
 use crate::statement;
 use crate::store::Store;
@@ -13,6 +14,7 @@ use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
 use crate::workflow::{Book, MAX_NOTES, Steps, exists, note};
 pub use crate::workflow::{Deed, Note};
+use serde_json::json;
 use uuid::Uuid;
 use windlass_domain::failure::TaskError;
 use windlass_domain::id::TaskId;
@@ -213,6 +215,8 @@ pub(crate) fn carry_out(tx: &mut dyn Tx, act: &Act) -> Result<Result<Trouble, Re
     let (task, by) = (act.task, act.resolved_by_task);
     let mut save = |tx: &mut dyn Tx, from, case: &Case| save(tx, task, from, case, by);
     BOOK.take(tx, task.0, &mut case, &deed, steps, &mut save)?;
+    let told = json!({ "task": task, "act": act.event.as_str(), "resolved_by": by });
+    audit::write(tx, &act.actor, "poison_act", &told)?;
     if act.event == Event::Resolve {
         trouble.resolved_by_task = by;
     }

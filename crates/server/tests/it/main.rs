@@ -1,5 +1,6 @@
 //! The binary as people use it: real processes, real databases, a real server.
 
+mod company;
 mod fake;
 mod http;
 mod migrate;

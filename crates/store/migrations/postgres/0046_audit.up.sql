@@ -8,6 +8,7 @@ ALTER TABLE audit ADD COLUMN subject text GENERATED ALWAYS AS (
     coalesce(detail ->> 'message', detail ->> 'approval', detail ->> 'task', detail ->> 'agent',
         detail ->> 'venture', detail ->> 'portfolio', detail ->> 'alert',
         (detail -> 'after' ->> 'scope') || coalesce(':' || (detail -> 'after' ->> 'name'), ''),
-        (detail -> 'before' ->> 'scope') || coalesce(':' || (detail -> 'before' ->> 'name'), ''))) STORED;
+        (detail -> 'before' ->> 'scope') || coalesce(':' || (detail -> 'before' ->> 'name'), ''),
+        detail ->> 'name')) STORED;
 CREATE INDEX audit_subject ON audit (subject, seq) WHERE subject IS NOT NULL;
 CREATE INDEX audit_actor ON audit (actor, seq);

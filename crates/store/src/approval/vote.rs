@@ -178,6 +178,8 @@ fn decide(
         now.into(),
     ];
     tx.run(Call::one(&VOTE, params))?;
+    let told = json!({ "approval": asked.id, "choice": deciding.choice, "via": via });
+    audit::write(tx, &heard.actor, "approval_voted", &told)?;
     if let Some(id) = heard.token {
         tx.run(Call::one(&SPEND, vec![id.into(), now.into()]))?;
     }

@@ -339,6 +339,11 @@ impl Engine {
         self.inner.dispatcher.waiting()
     }
 
+    /// How many handlers wait for messages on this node.
+    pub fn idle_handlers(&self) -> usize {
+        self.inner.post.waiting()
+    }
+
     /// How many waits for a task are open on this node.
     pub fn open_waits(&self) -> usize {
         self.inner.waiters.len()

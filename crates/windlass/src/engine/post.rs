@@ -113,6 +113,11 @@ impl Post {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
     /// Some inbox may have something: of those who wait for the same, one looks.
     pub(super) fn wake(&self) {
         let mut state = self.lock();

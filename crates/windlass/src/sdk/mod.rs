@@ -64,3 +64,8 @@ pub(crate) use message::{Held, Mail, boxed, serve};
 #[cfg(doctest)]
 #[doc = include_str!("../../../../docs/rust-sdk.md")]
 struct Guide;
+
+/// Those of messages as well; the rest of the page is no Rust.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/messages.md")]
+struct Messages;

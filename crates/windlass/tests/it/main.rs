@@ -14,6 +14,7 @@ mod dispatch;
 mod duty;
 mod limit;
 mod log;
+mod message;
 mod nodes;
 mod notice;
 mod pool;

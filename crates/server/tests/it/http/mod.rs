@@ -20,6 +20,7 @@ mod document;
 mod event;
 mod limit;
 mod list;
+mod message;
 mod node;
 mod page;
 mod poison;

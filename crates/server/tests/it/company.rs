@@ -1,0 +1,57 @@
+//! The example of a small company, run as a user would: fourteen processes and a server, and one of
+//! them is killed.
+
+use crate::http::server::{Place, Server};
+use serde_json::{Value as Json, json};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Builds the example, which is nothing when it was built before, and says where it is.
+fn example() -> PathBuf {
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "-p", "windlass-server", "--example", "company"])
+        .status();
+    assert!(built.expect("cargo runs").success());
+    let test = std::env::current_exe().expect("the test has a path");
+    let folder = test.parent().and_then(|deps| deps.parent()).expect("a target folder");
+    folder.join("examples/company")
+}
+
+async fn everything_finishes(place: Place) {
+    let program = example();
+    let server = Server::start(place, &[]).await;
+    let begun = Instant::now();
+    let url = server.url("");
+    let run = move || Command::new(program).env("WINDLASS_SERVER", url).output();
+    let output = tokio::task::spawn_blocking(run).await.unwrap().unwrap();
+    let (out, error) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}\n{error}");
+    let told: Json = out.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap();
+    for (field, wanted) in [
+        ("orders", json!(2)),
+        ("work", json!(10)),
+        ("reports", json!(10)),
+        ("done", json!(2)),
+        ("delegations", json!(2)),
+        ("completed", json!(2)),
+        ("killed", json!(true)),
+        ("deliveries_of_the_victim", json!(2)),
+    ] {
+        assert_eq!(told[field], wanted, "{field}: {told}");
+    }
+    let letters = server.get("/v1/dead-letters").await.expect(200);
+    assert_eq!(letters["items"], json!([]));
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_company_finishes_on_sqlite() {
+    everything_finishes(Place::sqlite()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_company_finishes_on_postgres() {
+    everything_finishes(Place::postgres()).await;
+}
