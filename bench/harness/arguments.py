@@ -45,7 +45,7 @@ class Size:
     idle_s: float
     workflows: int
     steps_rounds: int
-    # When no further round is begun.
+    # No round is begun that would end after this, by what the one before took.
     budget_s: float
     steps: int = 10
     in_flight: int = 64
@@ -77,18 +77,18 @@ FULL = Size(
     idle_s=5,
     workflows=1_000,
     steps_rounds=3,
-    budget_s=3_200,
+    budget_s=3_500,
 )
 QUICK = Size(
     name="quick",
     rounds=3,
     latencies=100,
-    latency_s=0.8,
+    latency_s=0.6,
     submits=10_000,
-    submit_s=0.6,
+    submit_s=0.4,
     tasks=10_000,
-    bulk_s=0.8,
-    drain_s=1.5,
+    bulk_s=0.6,
+    drain_s=1.2,
     finished=100_000,
     not_due=20_000,
     backlog_rounds=3,
@@ -98,7 +98,7 @@ QUICK = Size(
     idle_s=2,
     workflows=200,
     steps_rounds=2,
-    budget_s=240,
+    budget_s=290,
 )
 TINY = Size(
     name="tiny",

@@ -1,6 +1,7 @@
 """Installing: packages by name from npm, PyPI and crates.io, in the versions that the files in
 bench/peers pin, into a cache outside the repository; and our own programs from this repository."""
 
+import functools
 import hashlib
 import json
 import os
@@ -12,6 +13,7 @@ import sys
 from .place import CACHE, PEERS, ROOT, TARGET, Missing, find, output, say
 
 
+@functools.cache
 def install(name):
     """The folder with a system's packages and our program for it."""
     source = PEERS / name
@@ -55,16 +57,20 @@ def pip_version(folder, package):
     return f"{package} {version}; {output(folder / 'venv/bin/python', '--version').strip()}"
 
 
-def rust_peer(name):
-    """The program of a peer that is written in Rust. All of them are built at once."""
+@functools.cache
+def build_peers():
+    """The folder with the programs of the peers that are written in Rust."""
     target = CACHE / "rust"
-    build = ["cargo", "build", "--quiet", "--release", "--locked"]
+    build = [find("cargo"), "build", "--quiet", "--release", "--locked"]
     environment = os.environ | {"CARGO_TARGET_DIR": str(target)}
-    find("cargo")
-    if not (target / "release" / name).exists():
+    if not (target / "release" / "awa").exists():
         say("building the peers that are written in Rust: this takes minutes, once")
     subprocess.run(build, cwd=PEERS / "rust", env=environment, check=True)
-    return target / "release" / name
+    return target / "release"
+
+
+def rust_peer(name):
+    return build_peers() / name
 
 
 def crate_version(name):
@@ -73,12 +79,17 @@ def crate_version(name):
     return f"{name} {version}; {output('cargo', '--version').strip()}"
 
 
+@functools.cache
+def build_ours():
+    say("building ours")
+    build = [find("cargo"), "build", "--quiet", "--release", "-p", "windlass-bench"]
+    subprocess.run([*build, "-p", "windlass-server"], cwd=ROOT, check=True)
+    return TARGET / "release"
+
+
 def ours(name):
     """A program of this repository, built for release."""
-    build = ["cargo", "build", "--quiet", "--release", "-p", "windlass-bench"]
-    find("cargo")
-    subprocess.run([*build, "-p", "windlass-server"], cwd=ROOT, check=True)
-    program = TARGET / "release" / name
+    program = build_ours() / name
     if not program.exists():
         raise Missing(f"{name} was not built")
     return program

@@ -50,25 +50,26 @@ class Run:
         for part in parts:
             self.results.fail(part, name, f"could not be installed: {why}")
 
-    def over(self):
-        return time.monotonic() - self.began > self.size.budget_s
+    def spent(self):
+        return time.monotonic() - self.began
 
     def all(self):
         """Every kind of load once, then again in turns until each has its rounds."""
         self.began = time.monotonic()
-        size = self.size
+        size, last_s = self.size, 0.0
         for number in range(1, max(size.rounds, size.steps_rounds) + 1):
-            if number > 1 and self.over():
-                self.results.notes.append(
-                    f"the time was up: rounds from the {number}th on were left out"
-                )
+            if self.spent() + last_s > size.budget_s:
+                note = f"the time was up: rounds from number {number} on were left out"
+                self.results.notes.append(note)
                 break
+            round_began = self.spent()
             if size.wants("reference") and number <= size.rounds:
                 reference.measure(size, self.results)
             if size.wants_queue() and number <= size.rounds:
                 self.queue_round(number)
             if size.wants("steps") and number <= size.steps_rounds:
                 self.steps_round(number)
+            last_s = self.spent() - round_began
             if number == 1:
                 self.once()
 

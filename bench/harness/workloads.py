@@ -16,7 +16,7 @@ LAST = 3
 # How long a system that works by itself may take to finish what it was given.
 SETTLED_S = 30
 # After its start, and before its memory is read.
-SETTLE_S = 1.5
+SETTLE_S = 1.0
 
 
 class Opened:

@@ -23,7 +23,8 @@ const worker = {
 
 serve(async () => {
   const pool = new pg.Pool({ connectionString: variable('BENCH_DATABASE'), max: 34 });
-  pool.on('error', (error) => console.error(error));
+  pool.on('error', console.error);
+  pool.on('connect', (client) => client.on('error', console.error));
   const utils = await makeWorkerUtils({ pgPool: pool, logger: quiet });
   await utils.migrate();
   const jobs = 'graphile_worker._private_jobs';

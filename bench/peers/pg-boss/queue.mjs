@@ -44,9 +44,10 @@ serve(async () => {
       return (await pool.query({ name: 'done', text, values: [queue, id] })).rows[0].done;
     },
     fill: (count) => pool.query(
-      `INSERT INTO pgboss.job SELECT (r).* FROM (SELECT jsonb_populate_record(j,
-         jsonb_build_object('id', gen_random_uuid())) AS r FROM (SELECT * FROM pgboss.job
-         WHERE name = $1 AND state = 'completed' LIMIT 1) AS j, generate_series(1, $2)) AS made`,
+      `INSERT INTO pgboss.job SELECT made.* FROM (SELECT to_jsonb(job) AS row FROM pgboss.job
+         WHERE name = $1 AND state = 'completed' LIMIT 1) AS one, generate_series(1, $2) AS n,
+         jsonb_populate_record(NULL::pgboss.job,
+           one.row || jsonb_build_object('id', gen_random_uuid(), 'n', n)) AS made`,
       [queue, count],
     ),
   };

@@ -152,10 +152,11 @@ class Bench:
 
     async def fill(self, command):
         await connector.execute_query_async(
-            "INSERT INTO procrastinate_jobs SELECT (r).* FROM (SELECT jsonb_populate_record(j,"
-            " jsonb_build_object('id', nextval('procrastinate_jobs_id_seq'))) AS r FROM"
-            " (SELECT * FROM procrastinate_jobs WHERE status = 'succeeded' LIMIT 1) AS j,"
-            " generate_series(1, %(count)s)) AS made",
+            "INSERT INTO procrastinate_jobs SELECT made.* FROM (SELECT to_jsonb(job) AS row"
+            " FROM procrastinate_jobs AS job WHERE status = 'succeeded' LIMIT 1) AS one,"
+            " generate_series(1, %(count)s) AS n, jsonb_populate_record(NULL::procrastinate_jobs,"
+            " one.row || jsonb_build_object('id', nextval('procrastinate_jobs_id_seq'), 'n', n))"
+            " AS made",
             count=command["count"],
         )
         return {"filled": True}
