@@ -72,11 +72,11 @@ def above(results, what, mine, other, times=1.0):
     return Verdict(what, "above it", f"{found:.2f}x", found > times)
 
 
-def bounded(what, found, most, unit):
-    goal = f"at most {most:g} {unit}"
+def bounded(what, found, most, unit, more=""):
+    goal = f"at most {most:g}{unit}"
     if found is None:
         return Verdict(what, goal, None, None)
-    return Verdict(what, goal, f"{found:.1f} {unit}", found <= most)
+    return Verdict(what, goal, f"{found:.{2 if unit == 'x' else 1}f}{unit}{more}", found <= most)
 
 
 def verdicts(results, size):
@@ -102,17 +102,17 @@ def verdicts(results, size):
         for kind, count in (("finished", size.finished), ("waiting", size.not_due)):
             empty, full = median("backlog-empty", ours), median(f"backlog-{kind}", ours)
             slower = ratio(empty, full) if empty and full else None
-            what = f"{ours}: drain beside {count:,} {kind} tasks, time of an empty table's"
-            found.append(bounded(what, slower, 1.15, "x"))
+            what = f"{ours}: drain beside {kind} tasks, time beside an empty table's"
+            found.append(bounded(what, slower, 1.15, "x", f" beside {count:,}"))
     held = median("snapshot", PG)
     goal = "at least 70 %"
-    words = None if held is None else f"{held * 100:.0f} %"
-    what = f"drain under a snapshot held for {size.snapshot_s:g} s, of the undisturbed"
+    words = None if held is None else f"{held * 100:.0f} % after {size.snapshot_s:g} s"
+    what = "drain under a held snapshot, of the undisturbed"
     found.append(Verdict(what, goal, words, None if held is None else held >= 0.7))
     for name, most in (
         ("windlass worker", 15),
         ("windlass serve (PostgreSQL)", 40),
         ("windlass serve (SQLite)", 40),
     ):
-        found.append(bounded(f"idle memory of {name}", median("memory", name), most, "MB"))
+        found.append(bounded(f"idle memory of {name}", median("memory", name), most, " MB"))
     return found

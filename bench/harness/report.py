@@ -131,12 +131,14 @@ def reference_table(results):
 
 def floor(results, name):
     """Our one-by-one submit beside the reference with as many clients."""
-    workload = {"insert-1": "submit-1", "insert-32": "submit-32"}.get(name)
-    mine = results.median(workload, ours_on("postgres")) if workload else None
+    workload = "submit-32" if name == "insert-32" else "submit-1"
+    ours = ours_on("sqlite" if name == "fdatasync" else "postgres")
+    mine = results.median(workload, ours)
     if not mine:
         return ""
     found = ratio(mine, results.median("reference", name))
-    return f"windlass-postgres, submit one by one: {found:.2f}x"
+    callers = workload.removeprefix("submit-")
+    return f"{ours}, one by one, callers {callers}: {found:.2f}x"
 
 
 def guarantee_table(names):
@@ -208,6 +210,8 @@ def write(results, size, facts, versions, folder, took_s):
         settings = results.settings.get(name)
         words = json.dumps(settings).replace('"', "") if settings else ""
         lines.append(f"- {name}: {version}{'; ' + words if words else ''}")
+    for name, words in results.settings.get("steps", {}).items():
+        lines.append(f"- steps of {name}: {words}")
     text = "\n".join(lines) + "\n"
     (folder / "RESULTS.md").write_text(text, encoding="utf-8")
     return text

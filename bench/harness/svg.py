@@ -4,7 +4,7 @@ cannot see colours, since every bar has its name and its figure beside it."""
 from xml.sax.saxutils import escape
 
 WIDTH, NAMES, FIGURES = 760, 210, 120
-BAR, GAP, HEAD, FOOT = 20, 8, 44, 14
+BAR, GAP, HEAD, FOOT = 20, 8, 50, 8
 
 STYLE = """
     text { font: 13px system-ui, sans-serif; fill: #1f2328; }

@@ -48,7 +48,7 @@ impl System for Apalis {
     type Worker = Running;
 
     fn settings(&self) -> Value {
-        json!({ "batch_size": BATCH, "connections": CONNECTIONS, "strategy": "pubsub, 100 ms" })
+        json!({ "batch_size": BATCH, "connections": CONNECTIONS, "strategy": "pubsub, 10 ms" })
     }
 
     async fn submit(&self, number: u64) -> Result<Ulid> {
@@ -66,11 +66,12 @@ impl System for Apalis {
     }
 
     async fn work(&self, seen: Seen) -> Result<Running> {
-        let config = Config::default().queue(QUEUE).batch_size(BATCH);
+        // A fetch has claimed the task already; to lock it once more would only cost.
+        let config = Config::default().queue(QUEUE).batch_size(BATCH).lock_tasks(false);
         let backend = PostgresStorage::<Value>::new(&self.pool)
             .with_config(config)
             .with_pubsub()
-            .poll_with_interval(Duration::from_millis(100));
+            .poll_with_interval(Duration::from_millis(10));
         let context = WorkerContext::new(&format!("bench-{}", Ulid::generate()));
         let worker = WorkerBuilder::new(&context).backend(backend).build(move |task: Value| {
             seen.handle(adapter::number_of(&task));

@@ -79,7 +79,8 @@ impl System for Apalis {
     }
 
     async fn work(&self, seen: Seen) -> Result<Running> {
-        let config = Config::default().queue(QUEUE).batch_size(BATCH);
+        // A fetch has claimed the task already; to lock it once more would only cost.
+        let config = Config::default().queue(QUEUE).batch_size(BATCH).lock_tasks(false);
         let backend = SqliteStorage::<Value>::new(&self.pool)
             .with_config(config)
             .poll_with_interval(Duration::from_millis(10));
