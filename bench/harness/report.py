@@ -11,7 +11,8 @@ from .systems import BY_NAME, ENGINES, ours_on
 # Each section: its title, what it says, and its workloads with their units. Rates are better when
 # they are higher, times and sizes when they are lower.
 SECTIONS = [
-    ("Drain", "From the start of one worker process until the store holds nothing more to do.",
+    ("Drain", "One worker process, from when it has started until the store holds nothing more to"
+     " do.",
      [("drain", "tasks/s", "")]),
     ("Bulk submit", "Batches of 1,000, four calls at a time.", [("bulk", "tasks/s", "")]),
     ("One by one", "Each caller submits its next task when the one before is acknowledged.",

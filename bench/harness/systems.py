@@ -74,6 +74,12 @@ GRAPHILE = Guarantees(
     limits="one at a time in a named queue",
     fencing="none: a job locked for four hours is given to another, and the first may still end it",
 )
+BOSS = Guarantees(
+    keeps=True,
+    history="last state and output",
+    limits="of a queue by policy, of a group; none here",
+    fencing="by the number of the attempt (its retry count)",
+)
 APALIS = Guarantees(
     keeps=True,
     history="last status and result",
@@ -88,18 +94,8 @@ SYSTEMS = [
     System(
         "graphile-worker-batching", "postgres", GRAPHILE, "npm", "graphile-worker", "batching"
     ),
-    System(
-        "pg-boss",
-        "postgres",
-        Guarantees(
-            keeps=True,
-            history="last state and output",
-            limits="of a queue by policy, of a group; none here",
-            fencing="by the number of the attempt (its retry count)",
-        ),
-        "npm",
-        "pg-boss",
-    ),
+    System("pg-boss", "postgres", BOSS, "npm", "pg-boss"),
+    System("pg-boss-notify", "postgres", BOSS, "npm", "pg-boss", "notify"),
     System(
         "absurd",
         "postgres",

@@ -297,10 +297,12 @@ class Counts(unittest.TestCase):
 
     def test_tasks_that_never_arrived_are_a_failure(self):
         opened = self.opened(
-            ("submit", {"done": 3, "seconds": 1.0}), ("counts", {"waiting": 2, "done": 0})
+            ("submit", {"done": 1, "seconds": 1.0}),
+            ("submit", {"done": 3, "seconds": 1.0}),
+            ("counts", {"waiting": 3, "done": 0}),
         )
-        opened.submit(1, 3, 1)
-        with self.assertRaisesRegex(Failed, "2 instead of 3"):
+        self.assertEqual(opened.submit(1, 3, 1), 3.0)
+        with self.assertRaisesRegex(Failed, "3 instead of 4"):
             opened.drain(1)
 
 

@@ -15,6 +15,8 @@ NOT_DUE_S = 24 * 60 * 60
 LAST = 3
 # How long a system that works by itself may take to finish what it was given.
 SETTLED_S = 30
+# For the first task of every caller.
+WARM_S = 10
 # After its start, and before its memory is read.
 SETTLE_S = 1.0
 
@@ -67,6 +69,8 @@ class Opened:
     def submit(self, callers, count, seconds):
         """Tasks a second, one by one."""
         ask = self.adapter.ask
+        # One of each caller first: connections are made outside the clock.
+        self.took(ask("submit", callers=callers, count=callers, seconds=WARM_S))
         return self.took(ask("submit", callers=callers, count=count, seconds=seconds))
 
     def bulk(self, count, seconds):
@@ -179,6 +183,10 @@ def queue_round(system, command, size, results, number):
                 if opened.waiting < size.tasks / 2:
                     opened.load(size.tasks, size.bulk_s)
                 results.add("drain", name, opened.drain(size.drain_s), round=number)
+            else:
+                part = "bulk" if wants("bulk") else "submit-32"
+                waiting = opened.adapter.ask("counts")["waiting"]
+                expect("waiting at the end", waiting, opened.waiting)
     except (Failed, OSError, KeyError) as why:
         say("failed:", name, part, why)
         for part in names_of(part):

@@ -31,6 +31,7 @@ class Bench {
   constructor(system) {
     this.system = system;
     this.handle = ({ n }) => {
+      this.first ??= now();
       this.seen += 1;
       this.sum += n;
       if (this.watched?.number === n) this.watched.began(now());
@@ -68,12 +69,14 @@ class Bench {
     return { done: this.next - start, seconds: now() - began };
   }
 
-  /// From the start of a worker until the store holds nothing more to do (but for `rest` tasks that
-  /// are not due), or until the time is up.
+  /// From when the worker has started, or the first handler has if that was earlier, until the
+  /// store holds nothing more to do (but for `rest` tasks that are not due), or until the time is
+  /// up.
   async drain({ count, rest, seconds }) {
     const [before, sumBefore] = [this.seen, this.sum];
-    const began = now();
+    this.first = undefined;
     const stop = await this.system.work(this.handle);
+    const began = this.first ?? now();
     let [handled, took, all] = [0, now() - began, false];
     while (took < seconds && !all) {
       await sleep(1);

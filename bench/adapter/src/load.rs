@@ -125,14 +125,17 @@ impl<S: System> Bench<S> {
         Ok(json!({ "done": self.next - start, "seconds": took }))
     }
 
-    /// From the start of a worker until the store holds nothing more to do (but for `rest` tasks
-    /// that are not due), or until the time is up.
+    /// From when the worker has started, or the first handler has if that was earlier, until the
+    /// store holds nothing more to do (but for `rest` tasks that are not due), or until the time is
+    /// up.
     async fn drain(&mut self, command: &Value) -> Result<Value> {
         let (count, rest) = (number(command, "count")?, number(command, "rest")?);
         let limit = seconds(command, "seconds")?;
         let (before, sum_before) = (self.seen.count(), self.seen.sum());
-        let began = Instant::now();
+        self.seen.expect_first();
         let worker = self.system.work(self.seen.clone()).await?;
+        let ready = Instant::now();
+        let began = self.seen.first().map_or(ready, |first| first.min(ready));
         let mut handled = 0;
         let mut took = began.elapsed();
         let mut all = false;

@@ -1,6 +1,6 @@
 //! What handlers tell: how many ran, of which numbers, and when the watched one began.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::oneshot;
@@ -18,6 +18,9 @@ struct Inner {
     /// The watched number, plus one.
     watched: AtomicU64,
     began: Mutex<Option<oneshot::Sender<Instant>>>,
+    /// Whether the next one is the first of a drain, and when that was.
+    is_first: AtomicBool,
+    first: Mutex<Option<Instant>>,
 }
 
 impl std::fmt::Debug for Seen {
@@ -36,6 +39,9 @@ impl Seen {
                 let _ = began.send(Instant::now());
             }
         }
+        if inner.is_first.load(Ordering::Relaxed) && inner.is_first.swap(false, Ordering::AcqRel) {
+            *inner.first.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
         inner.sum.fetch_add(number, Ordering::Relaxed);
         inner.count.fetch_add(1, Ordering::AcqRel);
     }
@@ -48,6 +54,17 @@ impl Seen {
     /// The sum of their numbers: with the count it shows whether one was lost and another ran twice.
     pub fn sum(&self) -> u64 {
         self.inner.sum.load(Ordering::Acquire)
+    }
+
+    /// From now on the first one is of interest.
+    pub fn expect_first(&self) {
+        *self.inner.first.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.inner.is_first.store(true, Ordering::Release);
+    }
+
+    /// When the first one began, if it has.
+    pub fn first(&self) -> Option<Instant> {
+        *self.inner.first.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells when the handler of this number begins.

@@ -12,7 +12,6 @@ const quiet = new Logger(() => () => {});
 const worker = {
   concurrentJobs: concurrency,
   pollInterval: 100,
-  maxPoolSize: concurrency + 10,
   logger: quiet,
   ...(batching && {
     localQueue: { size: 500, refetchDelay: { durationMs: 10 } },
@@ -43,8 +42,8 @@ serve(async () => {
     },
     work: async (handle) => {
       const taskList = { bench: async (job) => handle(job) };
-      const preset = { worker: { ...worker, connectionString: variable('BENCH_DATABASE') } };
-      const runner = await run({ taskList, preset, noHandleSignals: true });
+      const options = { taskList, preset: { worker }, pgPool: pool, noHandleSignals: true };
+      const runner = await run(options);
       return () => runner.stop();
     },
     counts: async () => {

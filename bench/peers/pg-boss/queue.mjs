@@ -1,10 +1,12 @@
-// pg-boss: LISTEN and NOTIFY for latency, batches and bursts for throughput.
+// pg-boss: batches, fetched again while they are full. With LISTEN and NOTIFY it is woken at once;
+// without it it polls, and concurrent submits can share a sync, which NOTIFY does not let them.
 
 import pg from 'pg';
 import { PgBoss } from 'pg-boss';
 import { payload, serve, variable } from './adapter.mjs';
 
 const queue = 'bench';
+const notify = variable('BENCH_VARIANT') === 'notify';
 const work = {
   batchSize: 500,
   localConcurrency: 2,
@@ -16,12 +18,12 @@ const work = {
 serve(async () => {
   const connectionString = variable('BENCH_DATABASE');
   const pool = new pg.Pool({ connectionString, max: 4 });
-  const boss = new PgBoss({ connectionString, max: 34, useListenNotify: true, schedule: false });
+  const boss = new PgBoss({ connectionString, max: 34, useListenNotify: notify, schedule: false });
   boss.on('error', (error) => console.error(error));
   await boss.start();
-  await boss.createQueue(queue, { notify: true });
+  await boss.createQueue(queue, { notify });
   return {
-    settings: { ...work, notify: true, pool: 34 },
+    settings: { ...work, notify, pool: 34 },
     submit: (number) => boss.send(queue, payload(number)),
     bulk: (numbers, delay) => {
       const options = delay ? { startAfter: delay } : {};

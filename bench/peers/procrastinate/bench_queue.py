@@ -30,10 +30,12 @@ class Bench:
     seen = 0
     sum = 0
     watched = None
+    first = None
 
     def handle(self, number):
         self.seen += 1
         self.sum += number
+        self.first = self.first or time.perf_counter()
         if self.watched and self.watched[0] == number and not self.watched[1].done():
             self.watched[1].set_result(time.perf_counter())
 
@@ -91,8 +93,9 @@ class Bench:
 
     async def drain(self, command):
         before, sum_before = self.seen, self.sum
-        began = time.perf_counter()
+        self.first = None
         worker = self.work()
+        began = time.perf_counter()
         handled, took, done = 0, 0.0, False
         while took < command["seconds"] and not done:
             await asyncio.sleep(0.001)

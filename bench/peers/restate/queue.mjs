@@ -1,5 +1,5 @@
-// restate as a queue: one-way calls through the ingress. It pushes each to its handler as soon as it
-// has it, so there is nothing to drain.
+// restate as a queue: one-way calls through the ingress. It pushes each to its handler as soon as
+// it has it, so there is nothing to drain.
 
 process.env.NODE_ENV = 'production';
 
