@@ -1,5 +1,6 @@
 """The loads: what each system is told to do, in which order, and whether its counts add up."""
 
+import subprocess
 import tempfile
 import time
 
@@ -7,6 +8,8 @@ from .place import Database, Failed, Snapshot, say
 from .process import Adapter, resident_mb
 from .stats import quantile
 
+# Whatever happens to a system is its failure, and the others go on.
+TROUBLE = (Failed, OSError, KeyError, subprocess.SubprocessError)
 # The callers that submit one by one.
 CALLERS = (1, 32)
 # Tasks that are not due stay so for longer than any run.
@@ -127,7 +130,7 @@ class Opened:
     def latency(self, count, seconds):
         """Microseconds from a submit to the handler's start, and until it is seen completed."""
         found = self.adapter.ask("latency", count=count, seconds=seconds)
-        self.next += len(found["start_us"]) + min(count, 5)
+        self.next += len(found["start_us"]) + found["warm"]
         return found["start_us"], found["done_us"]
 
     def memory(self):
@@ -187,7 +190,7 @@ def queue_round(system, command, size, results, number):
                 part = "bulk" if wants("bulk") else "submit-32"
                 waiting = opened.adapter.ask("counts")["waiting"]
                 expect("waiting at the end", waiting, opened.waiting)
-    except (Failed, OSError, KeyError) as why:
+    except TROUBLE as why:
         say("failed:", name, part, why)
         for part in names_of(part):
             results.fail(part, name, why)
@@ -236,7 +239,7 @@ def backlog(system, command, size, results):
                 rest = size.not_due if kind == "waiting" else 0
                 rate = opened[kind].drain(size.drain_s, rest)
                 results.add(f"backlog-{kind}", name, rate)
-    except (Failed, OSError, KeyError) as why:
+    except TROUBLE as why:
         say("failed:", name, "backlog", why)
         for kind in kinds:
             results.fail(f"backlog-{kind}", name, why)
@@ -265,7 +268,7 @@ def snapshot(system, command, size, seconds, results):
                     results.tell({"workload": "snapshot", "system": name, "rates": rates})
                 if not reader.is_held():
                     raise Failed("the reader lost its snapshot")
-    except (Failed, OSError, KeyError) as why:
+    except TROUBLE as why:
         say("failed:", name, "snapshot", why)
         results.fail("snapshot", name, why)
         return

@@ -129,6 +129,7 @@ class Bench:
     async def latency(self, command):
         worker = self.work()
         starts, ends = [], []
+        # The first ones warm everything up, and are not counted.
         warm = min(command["count"], 5)
         began = time.perf_counter()
         for n in range(command["count"] + warm):
@@ -143,7 +144,7 @@ class Bench:
                 if time.perf_counter() - began >= command["seconds"]:
                     break
         await self.stop(worker)
-        return {"start_us": starts, "done_us": ends}
+        return {"warm": warm, "start_us": starts, "done_us": ends}
 
     async def idle(self, _command):
         self.resting = self.work()
