@@ -42,7 +42,7 @@ async fn open() -> Result<Ours> {
         engine.put_limit(maxima().of(scope, None), ACTOR).await?;
     }
     let slots = std::env::var("BENCH_SLOTS").ok().and_then(|text| text.parse().ok());
-    Ok(Ours { engine, slots: slots.unwrap_or(512) })
+    Ok(Ours { engine, slots: slots.unwrap_or(1_000) })
 }
 
 struct Ours {
