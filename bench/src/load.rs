@@ -22,11 +22,13 @@ pub const PAYLOAD_BYTES: usize = 200;
 /// Far above any load here. "Limits on" means: checked by every claim and submit, and not reached.
 pub const LIMIT: i64 = 1_000_000;
 
-/// Sets the limit of everything above the load.
+/// Sets a limit for everything, for each venture and for each stage, all above the load.
 pub async fn raise_limits(windlass: &windlass::Engine) -> Result<()> {
     let maxima =
         Maxima { max_active: Some(Some(LIMIT)), max_pending: Some(Some(LIMIT)), rate: None };
-    windlass.put_limit(maxima.of(Scope::Global, None), ACTOR).await?;
+    for scope in [Scope::Global, Scope::Venture, Scope::Stage] {
+        windlass.put_limit(maxima.of(scope, None), ACTOR).await?;
+    }
     Ok(())
 }
 

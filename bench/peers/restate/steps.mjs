@@ -5,13 +5,10 @@
 // ingress and waits for each answer.
 
 import cluster from 'node:cluster';
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { createRequire } from 'node:module';
-import { createServer } from 'node:net';
-import { arch, platform } from 'node:os';
 import * as restate from '@restatedev/restate-sdk';
 import * as clients from '@restatedev/restate-sdk-clients';
+import { call, eventually, freePort, startServer } from './server.mjs';
 import * as bench from './workload.mjs';
 
 const { workload } = bench;
@@ -27,60 +24,6 @@ const service = restate.service({
     },
   },
 });
-
-async function freePort() {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address();
-  server.close();
-  return port;
-}
-
-/// Tries until it works, for at most a minute.
-async function eventually(attempt) {
-  for (let tries = 0; ; tries++) {
-    try {
-      return await attempt();
-    } catch (error) {
-      if (tries >= 600) throw error;
-      await new Promise((resolve) => setTimeout(resolve, 100));
-    }
-  }
-}
-
-async function call(url, body) {
-  const headers = { 'content-type': 'application/json', accept: 'application/json' };
-  const answer = await fetch(url, { method: 'POST', headers, body: JSON.stringify(body) });
-  if (!answer.ok) throw new Error(`${url}: ${answer.status} ${await answer.text()}`);
-  return answer.json();
-}
-
-async function startServer() {
-  const [ingress, admin, fabric] = [await freePort(), await freePort(), await freePort()];
-  const require = createRequire(import.meta.url);
-  const binary = require.resolve(
-    `@restatedev/restate-server-${platform()}-${arch()}/bin/restate-server`,
-  );
-  const server = spawn(
-    binary,
-    ['--no-logo', '--base-dir', workload.folder, '--node-name', 'bench', '--listen-mode', 'tcp'],
-    {
-      env: {
-        ...process.env,
-        RESTATE_DEFAULT_NUM_PARTITIONS: String(workload.partitions),
-        RESTATE_DISABLE_TELEMETRY: 'true',
-        RESTATE_LOG_FILTER: 'error,octocrab=off',
-        RESTATE_BIND_IP: '127.0.0.1',
-        RESTATE_BIND_PORT: String(fabric),
-        RESTATE_INGRESS__BIND_PORT: String(ingress),
-        RESTATE_ADMIN__BIND_PORT: String(admin),
-      },
-      stdio: ['ignore', 'inherit', 'inherit'],
-    },
-  );
-  const at = (port) => `http://127.0.0.1:${port}`;
-  return { server, ingress: at(ingress), admin: at(admin) };
-}
 
 async function startHandlers() {
   const port = await freePort();
@@ -98,7 +41,7 @@ async function recorded(admin) {
 }
 
 async function measure() {
-  const { server, ingress, admin } = await startServer();
+  const { server, ingress, admin } = await startServer(workload.folder, workload.partitions);
   const handlers = await startHandlers();
   try {
     await eventually(() => call(`${admin}/deployments`, { uri: handlers.url }));
