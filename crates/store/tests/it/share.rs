@@ -14,6 +14,7 @@ on_postgres!(
     what_nearly_fills_a_large_limit_is_counted_to_the_last_task,
     too_little_room_gives_the_shared_lock_back,
     a_transaction_that_adds_much_has_the_lock_alone,
+    a_hope_for_room_that_is_vain_writes_nothing_and_is_tried_again,
     a_tight_limit_is_found_behind_lanes_that_have_none,
     nodes_at_once_keep_to_a_rate_behind_lanes_that_have_none,
 );
@@ -29,7 +30,11 @@ fn bind(tasks: &Tasks, most: i64) {
 
 /// As if so many were held already: counted by connections that are gone.
 fn hold(world: &World, active: i64) {
-    let add = format!("INSERT INTO limit_count VALUES ('global:', 0, {active}, {active})");
+    hold_of(world, 0, active);
+}
+
+fn hold_of(world: &World, backend: i64, held: i64) {
+    let add = format!("INSERT INTO limit_count VALUES ('global:', {backend}, {held}, {held})");
     world.by_hand(&add).unwrap();
 }
 
@@ -102,6 +107,22 @@ async fn too_little_room_gives_the_shared_lock_back(dialect: Dialect) {
     assert!(!waits.is_finished());
     one.batch_execute("COMMIT").await.unwrap();
     waits.await.unwrap().unwrap();
+}
+
+/// The lock is taken in the flight of the submit where there was plenty of room lately: what that
+/// flight did before it failed must not make the task its own duplicate.
+async fn a_hope_for_room_that_is_vain_writes_nothing_and_is_tried_again(dialect: Dialect) {
+    let world = World::with_real_clock(dialect).await;
+    let most = MARGIN + 10;
+    bind(&world.tasks, most);
+    hold(&world, 20);
+    let mut outcomes = world.tasks.submit(vec![job(), job()]).await;
+    assert!(outcomes.drain(..).all(|outcome| !outcome.unwrap().duplicate));
+    assert_eq!(world.by_hand("SELECT count(*) FROM task_history").unwrap(), "2");
+    hold_of(&world, 1, most);
+    let refused = world.tasks.submit(vec![job()]).await.remove(0).unwrap_err();
+    assert!(refused.to_string().contains("pending"), "{refused}");
+    assert_eq!(world.by_hand("SELECT count(*) FROM task_spec").unwrap(), "2");
 }
 
 /// Thirty ventures with room without end that are full all the same, so that the first look of a
