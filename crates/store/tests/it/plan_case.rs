@@ -114,14 +114,9 @@ fn duties() -> Vec<Case> {
         ),
         reads(
             "task/sweep_delegations",
-            &[
-                at[0],
-                (2, "'2026-06-01Z'"),
-                (3, "500"),
-                (4, "'00000000-0000-0000-0000-000000000000'"),
-            ],
-            &["task_state_delegation"],
-            &["task_state_delegation"],
+            &[at[0], (2, "'2026-06-01Z'"), (3, "500")],
+            &["task_state_deadline", "task_state_delegation"],
+            &["task_state_deadline", "task_state_delegation"],
         ),
         reads(
             "task/count_delegations",
