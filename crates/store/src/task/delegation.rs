@@ -151,7 +151,9 @@ impl Tasks {
             }
             left.extend(&found);
             let swept = self.sweep_found(found).await;
-            swept.changed.iter().for_each(|(id, _)| drop(left.remove(id)));
+            for (id, _) in &swept.changed {
+                left.remove(id);
+            }
             report = report.and(swept);
         }
     }

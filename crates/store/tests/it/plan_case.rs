@@ -115,7 +115,8 @@ fn duties() -> Vec<Case> {
         reads(
             "task/sweep_delegations",
             &[at[0], (2, "'2026-06-01Z'"), (3, "500")],
-            &["task_state_deadline", "task_state_delegation"],
+            // Without statistics PostgreSQL finds the overdue among all in flight: few, too.
+            &["task_state_delegation"],
             &["task_state_deadline", "task_state_delegation"],
         ),
         reads(
