@@ -98,6 +98,10 @@ impl Tx for Noting<'_> {
         self.tx.run(call)
     }
 
+    fn ahead(&mut self, call: Call<'static>) -> Result<()> {
+        self.tx.ahead(call)
+    }
+
     fn script(&mut self, sql: &str) -> Result<()> {
         self.tx.script(sql)
     }
