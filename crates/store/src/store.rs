@@ -5,7 +5,8 @@
 
 use crate::error::{Error, Result};
 use crate::statement::Dialect;
-use crate::tx::Tx;
+use crate::tx::{Noting, Tx};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 
@@ -75,12 +76,40 @@ pub trait Database: Send + Sync {
 #[derive(Clone)]
 pub struct Store {
     database: Arc<dyn Database>,
+    push: Arc<Push>,
+}
+
+/// Whether the ends of delegations are told to their callers, and who wakes those that read them.
+struct Push {
+    is_on: AtomicBool,
+    wake: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
+}
+
+impl Push {
+    fn wake(&self) {
+        let wake = self.wake.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        if let Some(wake) = wake {
+            wake();
+        }
+    }
 }
 
 impl Store {
     /// A store over an open database.
     pub fn new(database: Arc<dyn Database>) -> Store {
-        Store { database }
+        let push = Push { is_on: AtomicBool::new(true), wake: Mutex::default() };
+        Store { database, push: Arc::new(push) }
+    }
+
+    /// Whether the end of a delegation is put into its caller's inbox; it is unless this says
+    /// otherwise.
+    pub fn push_results(&self, is_on: bool) {
+        self.push.is_on.store(is_on, Ordering::Relaxed);
+    }
+
+    /// Who is told, after the commit, that something was put into an inbox.
+    pub fn on_push(&self, wake: impl Fn() + Send + Sync + 'static) {
+        *self.push.wake.lock().unwrap_or_else(|e| e.into_inner()) = Some(Arc::new(wake));
     }
 
     /// Which dialect the database speaks.
@@ -129,12 +158,17 @@ impl Store {
         let slot = Arc::new(Mutex::new(None));
         let (done, answer) = oneshot::channel();
         let filled = Arc::clone(&slot);
+        let pushes = self.push.is_on.load(Ordering::Relaxed);
+        let pushed = Arc::new(AtomicBool::new(false));
+        let (noted, push) = (Arc::clone(&pushed), Arc::clone(&self.push));
         let lost = move || Error::Internal { operation: name.into(), detail: "no answer".into() };
         self.database.submit(Job {
             name,
             lane,
             body: Box::new(move |tx| {
-                let value = body(tx)?;
+                let mut noting = Noting { tx, pushes, pushed: false };
+                let value = body(&mut noting)?;
+                noted.store(noting.pushed, Ordering::Relaxed);
                 *filled.lock().unwrap_or_else(|e| e.into_inner()) = Some(value);
                 Ok(())
             }),
@@ -142,6 +176,9 @@ impl Store {
             done: Box::new(move |result| {
                 let value = slot.lock().unwrap_or_else(|e| e.into_inner()).take();
                 let value = result.and_then(|()| value.ok_or_else(lost));
+                if value.is_ok() && pushed.load(Ordering::Relaxed) {
+                    push.wake();
+                }
                 drop(done.send(value.map(then)));
             }),
         });

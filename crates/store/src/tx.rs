@@ -58,4 +58,55 @@ pub trait Tx {
     /// Runs the statements and commits, on PostgreSQL in one round trip together with BEGIN. The
     /// body must return right after it. Returns each statement's rows.
     fn run_and_commit(&mut self, calls: Vec<Call<'_>>) -> Result<Vec<Vec<Row>>>;
+
+    /// Whether the ends of delegations are told to their callers; see [`Store::push_results`].
+    ///
+    /// [`Store::push_results`]: crate::store::Store::push_results
+    fn pushes(&self) -> bool {
+        true
+    }
+
+    /// Something was put into an inbox: whoever reads it is woken after the commit.
+    fn pushed(&mut self) {}
+}
+
+/// A transaction of a store: with what the store says about pushes, and what came of them.
+pub(crate) struct Noting<'a> {
+    pub(crate) tx: &'a mut dyn Tx,
+    pub(crate) pushes: bool,
+    pub(crate) pushed: bool,
+}
+
+impl Tx for Noting<'_> {
+    fn dialect(&self) -> Dialect {
+        self.tx.dialect()
+    }
+
+    fn now(&mut self) -> Result<Timestamp> {
+        self.tx.now()
+    }
+
+    fn fixed_now(&self) -> Option<Timestamp> {
+        self.tx.fixed_now()
+    }
+
+    fn run(&mut self, call: Call<'_>) -> Result<Vec<Row>> {
+        self.tx.run(call)
+    }
+
+    fn script(&mut self, sql: &str) -> Result<()> {
+        self.tx.script(sql)
+    }
+
+    fn run_and_commit(&mut self, calls: Vec<Call<'_>>) -> Result<Vec<Vec<Row>>> {
+        self.tx.run_and_commit(calls)
+    }
+
+    fn pushes(&self) -> bool {
+        self.pushes
+    }
+
+    fn pushed(&mut self) {
+        self.pushed = true;
+    }
 }

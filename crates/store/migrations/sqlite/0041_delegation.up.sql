@@ -1,6 +1,6 @@
 -- What the sweeper looks at; migrations/postgres/0041_delegation.up.sql says more.
 
-CREATE INDEX task_state_delegation ON task_state (id)
+CREATE INDEX task_state_delegation ON task_state (last_heartbeat_at)
     WHERE profile IN ('delegation', 'ledger')
       AND (status = 'pending' OR status = 'claimed' OR status = 'running' OR
            status = 'waiting_for_approval' OR status = 'waiting' OR status = 'retry');

@@ -4,7 +4,7 @@
 //! learn why, and is carried out if a racing change has made it possible meanwhile.
 
 use super::lane::Lanes;
-use super::{Tasks, row};
+use super::{Tasks, push, row};
 use crate::approval;
 use crate::error::{Error, Rejection, Result};
 use crate::group::{Bounds, Group, Outcome};
@@ -20,6 +20,7 @@ use windlass_domain::approval::Kind;
 use windlass_domain::command::Command;
 use windlass_domain::decide::{Change, Decision, decide};
 use windlass_domain::id::{ChangeId, TaskId};
+use windlass_domain::profile;
 use windlass_domain::refusal::Refusal;
 use windlass_domain::snapshot::Snapshot;
 use windlass_domain::state::State;
@@ -303,23 +304,32 @@ pub(super) fn waits_no_longer(tx: &mut dyn Tx, change: &Change) -> Result<()> {
 }
 
 /// One row for `task/save`.
-pub(super) struct Saved(Vec<Value>);
+pub(super) struct Saved {
+    values: Vec<Value>,
+    /// The delegation that it ends.
+    ends: Option<Uuid>,
+}
 
 impl Saved {
     /// A transition.
     pub(super) fn change(change: &Change, ask: &Ask) -> Saved {
-        Saved::row(
+        let after = &change.after;
+        let ends = after.status.is_terminal() && after.profile.kind() == profile::Kind::Delegation;
+        let ends = ends.then_some(after.id.0);
+        let values = Saved::row(
             &change.after,
             change.event.as_str(),
             ask,
             change.lease_id.map(|l| l.0),
             change.metadata.as_ref().map_or(Value::Null, row::typed),
-        )
+        );
+        Saved { values, ends }
     }
 
     /// A renewed lease or a later beat; the history does not hear of it.
     fn touch(after: &Snapshot, ask: &Ask) -> Saved {
-        Saved::row(after, ask.command.event().as_str(), ask, None, Value::Null)
+        let values = Saved::row(after, ask.command.event().as_str(), ask, None, Value::Null);
+        Saved { values, ends: None }
     }
 
     fn row(
@@ -328,8 +338,8 @@ impl Saved {
         ask: &Ask,
         lease: Option<Uuid>,
         metadata: Value,
-    ) -> Saved {
-        Saved(vec![
+    ) -> Vec<Value> {
+        vec![
             after.id.0.into(),
             after.status.as_str().into(),
             event.into(),
@@ -358,17 +368,19 @@ impl Saved {
             after.started_at.into(),
             after.entered_at.into(),
             after.updated_at.into(),
-        ])
+        ]
     }
 }
 
-/// Writes decided rows; every one of them must be there, because they are locked.
+/// Writes decided rows; every one of them must be there, because they are locked. The callers of
+/// delegations that end are told.
 pub(super) fn save(tx: &mut dyn Tx, rows: Vec<Saved>) -> Result<()> {
     let expected = rows.len();
-    let items = rows.into_iter().map(|r| r.0).collect();
+    let ended = rows.iter().filter_map(|row| row.ends).collect();
+    let items = rows.into_iter().map(|row| row.values).collect();
     let saved = tx.run(Call::each(&SAVE, vec![], items))?;
     if saved.len() == expected {
-        return Ok(());
+        return push::results(tx, ended);
     }
     let detail = format!("saved {} of {expected} locked rows", saved.len());
     Err(Error::Internal { operation: "task/save".into(), detail })

@@ -12,7 +12,7 @@ use crate::statement;
 use crate::store::Lane;
 use crate::tx::{Call, Tx};
 use crate::value::Value;
-use uuid::Uuid;
+use std::collections::HashSet;
 use windlass_domain::command::Command;
 use windlass_domain::decide::{Decision, decide};
 use windlass_domain::delegation::Unchanged;
@@ -83,16 +83,14 @@ impl Tasks {
         Ok(reported)
     }
 
-    /// Delegations in flight that are overdue or fell silent, after a place in their order; the
+    /// Delegations in flight that are overdue or fell silent, so many of each at most; the
     /// threshold is what [`Tasks::stuck_after`] said.
-    pub async fn find_stuck(&self, after: Option<TaskId>, limit: usize) -> Result<Vec<TaskId>> {
+    pub async fn find_stuck(&self, limit: usize) -> Result<Vec<TaskId>> {
         let stuck_ms = self.stuck_ms();
-        let after = after.map_or(Uuid::nil(), |id| id.0);
         let body = move |tx: &mut dyn Tx| {
             let now = tx.now()?;
             let silent = now.plus_ms(-stuck_ms);
-            let limit = Value::Int(limit as i64);
-            let params = vec![now.into(), silent.into(), limit, after.into()];
+            let params = vec![now.into(), silent.into(), Value::Int(limit as i64)];
             let rows = tx.run(Call::one(&SWEEP, params))?;
             rows.iter().map(|row| Ok(TaskId(row.uuid(0)?))).collect()
         };
@@ -142,17 +140,21 @@ impl Tasks {
     pub async fn sweep_delegations(&self, batch: usize) -> Result<DelegationSweep> {
         let scanned = self.count_delegations().await?;
         let mut report = DelegationSweep { scanned, ..DelegationSweep::default() };
-        let mut after = None;
+        // What could not be ended is not tried again by this sweep, and keeps nobody from being
+        // found.
+        let mut left: HashSet<TaskId> = HashSet::new();
         loop {
-            let found = self.find_stuck(after, batch).await?;
-            let is_last = found.len() < batch;
-            after = found.last().copied();
-            if !found.is_empty() {
-                report = report.and(self.sweep_found(found).await);
-            }
-            if is_last {
+            let mut found = self.find_stuck(batch + left.len()).await?;
+            found.retain(|id| !left.contains(id));
+            if found.is_empty() {
                 return Ok(report);
             }
+            left.extend(&found);
+            let swept = self.sweep_found(found).await;
+            for (id, _) in &swept.changed {
+                left.remove(id);
+            }
+            report = report.and(swept);
         }
     }
 }

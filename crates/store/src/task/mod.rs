@@ -20,6 +20,7 @@ mod list;
 mod looking;
 mod park;
 mod pressure;
+mod push;
 mod replay;
 mod resolve;
 mod retention;
@@ -47,6 +48,7 @@ pub use hold::{Beat, Beaten, Start};
 pub use list::{Cursor, Filter, Order, Page};
 pub use park::{Park, Parked, Signalled};
 pub use pressure::Traffic;
+pub use push::result_message;
 pub(crate) use replay::create as create_replay;
 pub use replay::{Consent, Replay, Replayed};
 pub use resolve::Resolution;
@@ -85,6 +87,7 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
         cold::STATEMENTS,
         sweep::STATEMENTS,
         delegation::STATEMENTS,
+        push::STATEMENTS,
         retention::STATEMENTS,
         show::STATEMENTS,
         count::STATEMENTS,

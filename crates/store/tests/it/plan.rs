@@ -87,6 +87,7 @@ async fn postgres_plans(dialect: Dialect) {
     let claim = cases.iter().find(|case| case.name == "task/claim").unwrap();
     let touched = buffers(&world, claim);
     assert!(touched < 2_000, "a claim of 100 touches {touched} buffers");
+    crate::plan_sweep::costs_what_is_in_flight(&world).await;
 }
 
 const HOT: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off;\n\
@@ -181,6 +182,8 @@ async fn sqlite_plans(dialect: Dialect) {
     let connection = rusqlite::Connection::open(file(folder)).unwrap();
     wrong.extend(explain_sqlite(&connection, &cases, "with statistics"));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    drop(connection);
+    crate::plan_sweep::costs_what_is_in_flight(&world).await;
 }
 
 /// Loads without triggers and indexes, which come back afterwards; by sqlite3, because the library

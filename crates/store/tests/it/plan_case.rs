@@ -114,14 +114,10 @@ fn duties() -> Vec<Case> {
         ),
         reads(
             "task/sweep_delegations",
-            &[
-                at[0],
-                (2, "'2026-06-01Z'"),
-                (3, "500"),
-                (4, "'00000000-0000-0000-0000-000000000000'"),
-            ],
+            &[at[0], (2, "'2026-06-01Z'"), (3, "500")],
+            // Without statistics PostgreSQL finds the overdue among all in flight: few, too.
             &["task_state_delegation"],
-            &["task_state_delegation"],
+            &["task_state_deadline", "task_state_delegation"],
         ),
         reads(
             "task/count_delegations",

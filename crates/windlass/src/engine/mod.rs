@@ -237,6 +237,13 @@ impl Engine {
                 inner.heard(wake);
             }
         })?;
+        engine.inner.store.push_results(engine.inner.options.delegation_result_push);
+        let pushed = Arc::downgrade(&engine.inner);
+        engine.inner.store.on_push(move || {
+            if let Some(inner) = pushed.upgrade() {
+                Engine { inner }.tell_message();
+            }
+        });
         engine.inner.learn_awaited().await;
         engine.spawn_log();
         engine.spawn_mirrors();

@@ -8,6 +8,7 @@ mod bouncer;
 #[allow(dead_code)] // The store's tests use the rest.
 #[path = "../../../store/tests/it/cluster.rs"]
 mod cluster;
+mod delegation;
 mod delta;
 mod dispatch;
 mod duty;

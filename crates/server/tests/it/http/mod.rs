@@ -13,6 +13,7 @@ mod batch;
 #[allow(dead_code)] // The store's tests use the rest.
 #[path = "../../../../store/tests/it/cluster.rs"]
 mod cluster;
+mod delegation;
 mod delta;
 mod delta_node;
 mod document;

@@ -183,7 +183,7 @@ async fn every_bad_call_about_trouble_is_refused_with_its_place(server: Server) 
     assert_eq!(server.get(&format!("/v1/poison/{id}")).await.expect(200), before);
 }
 
-fn run(server: &Server, arguments: &[&str]) -> (Option<i32>, String, String) {
+pub(super) fn run(server: &Server, arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WINDLASS_")) {
         command.env_remove(name);

@@ -35,6 +35,7 @@ mod park;
 mod pins;
 mod pool;
 mod pressure;
+mod push;
 mod registry;
 mod replay;
 mod retention;

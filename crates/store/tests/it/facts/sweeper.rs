@@ -155,7 +155,7 @@ async fn a_completion_while_being_swept_stands(dialect: Dialect) {
     beat(&world, done).await;
     beat(&world, silent).await;
     world.pass_ms(10 * MINUTE);
-    let mut found = world.tasks.find_stuck(None, 10).await.unwrap();
+    let mut found = world.tasks.find_stuck(10).await.unwrap();
     found.sort();
     let mut wanted = vec![done, silent];
     wanted.sort();
@@ -173,7 +173,7 @@ async fn a_beat_while_being_swept_saves_it(dialect: Dialect) {
     let id = running(&world).await;
     beat(&world, id).await;
     world.pass_ms(10 * MINUTE);
-    let found = world.tasks.find_stuck(None, 10).await.unwrap();
+    let found = world.tasks.find_stuck(10).await.unwrap();
     beat(&world, id).await;
     let swept = world.tasks.sweep_found(found).await;
     assert_eq!((swept.lost_races, swept.marked_stuck), (1, 0));

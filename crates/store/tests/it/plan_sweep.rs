@@ -1,0 +1,66 @@
+//! What a sweep of delegations costs: what is in flight, whatever has ended.
+
+use crate::world::*;
+use std::time::{Duration, Instant};
+use windlass_domain::command::Command;
+use windlass_domain::state::State;
+use windlass_domain::time::Timestamp;
+use windlass_store::statement::Dialect;
+use windlass_store::task::Ask;
+
+/// So many that beat.
+const BEATING: usize = 1_000;
+/// What is loaded has been submitted by then, and is not overdue yet: 2026-01-01T03:00:00Z.
+const THEN: i64 = 1_767_236_400_000;
+
+/// Delegations that run elsewhere: so many, of which a thousand beat.
+async fn fly(world: &World, many: usize) {
+    let mut beating = 0;
+    for begun in (0..many).step_by(500) {
+        let new = (begun..many.min(begun + 500)).map(|_| ledger()).collect();
+        for submitted in world.submit_all(new).await {
+            let id = submitted.unwrap().id;
+            if beating < BEATING {
+                let (to, holder) = (State::Running, "boss".to_owned());
+                let command = Command::Report { to, result: None, error: None, holder };
+                world.tasks.report(Ask::new(id, command, "boss")).await.unwrap();
+                world.tasks.report(Ask::new(id, Command::ReportBeat, "boss")).await.unwrap();
+                beating += 1;
+            }
+        }
+    }
+}
+
+/// The quickest of some sweeps that find nothing wrong.
+async fn quickest(world: &World, flying: usize) -> Duration {
+    let mut best = Duration::MAX;
+    for _ in 0..15 {
+        let begun = Instant::now();
+        let report = world.tasks.sweep_delegations(500).await.unwrap();
+        best = best.min(begun.elapsed());
+        assert_eq!((report.scanned, report.changed, report.errors), (flying, Vec::new(), 0));
+    }
+    best
+}
+
+/// A sweep over what is in flight among a million that ended takes at most twice as long as over
+/// the same number alone.
+pub async fn costs_what_is_in_flight(loaded: &World) {
+    let small = World::new(loaded.dialect()).await;
+    small.set_now(Timestamp::from_ms(THEN));
+    loaded.set_now(Timestamp::from_ms(THEN));
+    loaded.tasks.bind(None);
+    fly(loaded, BEATING).await;
+    let flying = loaded.tasks.count_delegations().await.unwrap();
+    assert!(flying >= BEATING, "{flying}");
+    fly(&small, flying).await;
+    if loaded.dialect() == Dialect::Postgres {
+        // As autovacuum does by itself.
+        for world in [&small, loaded] {
+            world.by_hand("VACUUM ANALYZE task_state").unwrap();
+        }
+    }
+    let (alone, among) = (quickest(&small, flying).await, quickest(loaded, flying).await);
+    println!("a sweep of {flying} in flight: {alone:?} alone, {among:?} among a million");
+    assert!(among <= 2 * alone, "{among:?} among a million, {alone:?} alone");
+}
