@@ -1,8 +1,8 @@
 //! Dead letters: messages that could not be delivered or handled.
 //!
 //! Invariant: one is entered in the transaction in which its message ends, with a copy of it, and
-//! somebody is alerted. People act on it by the workflow of trouble; delivering it again makes a new
-//! message and closes the dead letter in one transaction, so that nobody does it twice.
+//! somebody is alerted. People act on it by the workflow of trouble; delivering it again makes a
+//! new message and closes the dead letter in one transaction, so that nobody does it twice.
 
 use crate::alert::{self, NewAlert};
 use crate::error::{Rejection, Result};
@@ -257,7 +257,7 @@ fn redeliver(tx: &mut dyn Tx, again: &Redelivery) -> Result<Result<message::Mess
 
 fn nobody(to: &str) -> Refusal {
     let detail = format!("nobody reads the inbox of `{to}`; create the agent, or name another one");
-    Refusal::Invalid(vec![FieldError { pointer: "/to".into(), code: "unknown", detail }])
+    Refusal::Invalid(vec![FieldError { pointer: "/to".into(), code: "unknown_value", detail }])
 }
 
 fn carry_out(

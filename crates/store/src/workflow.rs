@@ -1,7 +1,7 @@
 //! What people do about things that need them: load, decide, save under the lock, append a note.
 //!
-//! Tasks in trouble and dead letters have the same workflow (`windlass_domain::trouble`); each brings
-//! its own tables.
+//! Tasks in trouble and dead letters have the same workflow (`windlass_domain::trouble`); each
+//! brings its own tables.
 //! Invariant: of two who close the same thing one is refused, and every act appends a row that
 //! nobody overwrites.
 

@@ -1,8 +1,8 @@
 //! Who may write to whom.
 //!
-//! The rule: an agent may write along its own line of the hierarchy, up and down, and to whomever it
-//! was granted by name. Between two ventures only a grant counts, also within a line. A person who
-//! writes in nobody's name is bound by the key, not by the hierarchy.
+//! The rule: an agent may write along its own line of the hierarchy, up and down, and to whomever
+//! it was granted by name. Between two ventures only a grant counts, also within a line. A person
+//! who writes in nobody's name is bound by the key, not by the hierarchy.
 //!
 //! Invariant: every answer names the rule that gave it, so that the audit can tell it.
 
@@ -98,7 +98,7 @@ impl Rule {
     }
 }
 
-/// Whether `sender` may write to `receiver`; `granted` says whether it was given that right by name.
+/// Whether `sender` may write to `receiver`; `granted`: whether it was given that right by name.
 pub fn decide(sender: &Sender, receiver: &Agent, granted: bool) -> Result<Permit, Rule> {
     let sender = match sender {
         Sender::Person => return Ok(Permit::Person),

@@ -1,7 +1,7 @@
 //! Which pool of handlers an agent's messages go to, and how many of them may run.
 //!
-//! Invariant: a conversing agent (ceo, vp) is in one conversation at a time; a crew agent pulls, and
-//! may be pulled for by many.
+//! Invariant: a conversing agent (ceo, vp) is in one conversation at a time; a crew agent pulls,
+//! and may be pulled for by many.
 //! Absent: the agents. The registry knows their roles.
 
 use crate::validate::{self, Errors};

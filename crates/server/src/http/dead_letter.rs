@@ -132,7 +132,8 @@ pub async fn list(
 
 /// Show a dead letter: the message as it was, and what was done about it.
 #[utoipa::path(get, path = "/v1/dead-letters/{id}", tag = "messages",
-    operation_id = "show_dead_letter", params(("id" = Uuid, Path, description = "The message's id")),
+    operation_id = "show_dead_letter",
+    params(("id" = Uuid, Path, description = "The message's id")),
     responses((status = 200, description = "The dead letter", body = DeadLetterEntry)))]
 pub async fn show(State(api): State<Api>, Id(id): Id<MessageId>) -> Result<Json<DeadLetterEntry>> {
     api.dead_letter(id).await.map(Json)

@@ -1,4 +1,4 @@
-//! Messages: send, list, show; and what handlers do with them: claim, acknowledge, give back, extend.
+//! Messages: send, list, show; and what handlers do with them: claim, ack, nack, heartbeat.
 
 use super::body::List;
 use super::credential::Role;

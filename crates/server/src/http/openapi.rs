@@ -33,7 +33,7 @@ use utoipa_axum::routes;
         (name = "steps", description = "Steps that wait for a person"),
         (name = "signals", description = "What waiting tasks are told"),
         (name = "sessions", description = "Workers"),
-        (name = "messages", description = "What agents tell each other, and what was not delivered"),
+        (name = "messages", description = "What agents tell each other, and dead letters"),
         (name = "audit", description = "What was done that no task's history tells"),
         (name = "trouble", description = "What needs a person, and who is told"),
         (name = "flow", description = "How much may run and wait at once, and what is stopped"),
@@ -92,20 +92,6 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(session::claim))
         .routes(routes!(session::heartbeat))
         .routes(routes!(session::finish))
-        .routes(routes!(message::send, message::list))
-        .routes(routes!(message::claim))
-        .routes(routes!(message::show))
-        .routes(routes!(message::ack))
-        .routes(routes!(message::nack))
-        .routes(routes!(message::heartbeat))
-        .routes(routes!(dead_letter::list))
-        .routes(routes!(dead_letter::show))
-        .routes(routes!(dead_letter::assign))
-        .routes(routes!(dead_letter::investigate))
-        .routes(routes!(dead_letter::note))
-        .routes(routes!(dead_letter::resolve))
-        .routes(routes!(dead_letter::abandon))
-        .routes(routes!(dead_letter::redeliver))
         .routes(routes!(poison::list))
         .routes(routes!(poison::show))
         .routes(routes!(poison::assign))
@@ -154,7 +140,27 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(health::nodes))
         .routes(routes!(health::status))
         .routes(routes!(pressure::show))
+        .merge(messages())
         .merge(openai::routes())
+}
+
+/// What agents tell each other.
+fn messages() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(message::send, message::list))
+        .routes(routes!(message::claim))
+        .routes(routes!(message::show))
+        .routes(routes!(message::ack))
+        .routes(routes!(message::nack))
+        .routes(routes!(message::heartbeat))
+        .routes(routes!(dead_letter::list))
+        .routes(routes!(dead_letter::show))
+        .routes(routes!(dead_letter::assign))
+        .routes(routes!(dead_letter::investigate))
+        .routes(routes!(dead_letter::note))
+        .routes(routes!(dead_letter::resolve))
+        .routes(routes!(dead_letter::abandon))
+        .routes(routes!(dead_letter::redeliver))
 }
 
 /// The document and its page.

@@ -1,5 +1,5 @@
 -- transition: pending -> delivered, the head of a conversing agent's inbox.
--- Guarded by its row of inbox, which the transaction has, and by the conversation that may be going on.
+-- Guarded by its row of inbox, which the transaction has, and by a conversation that goes on.
 UPDATE message SET status = 'delivered', deliveries = deliveries + 1, lease_id = $2::uuid,
     lease_expires_at = $3::timestamptz, handled_by = $4::text, delivered_at = $5::timestamptz,
     converses = TRUE

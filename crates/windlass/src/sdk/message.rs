@@ -77,7 +77,7 @@ impl MessageOptions {
         MessageOptions { whose, name: name.to_owned(), size, lease_ms: message::LEASE_MS }
     }
 
-    /// How many handlers run at once: at most 5 for ceos, 10 for vps, 50 for crew and single agents.
+    /// How many handlers run at once: at most 5 for ceos, 10 for vps, 50 for everybody else.
     pub fn size(mut self, size: usize) -> Result<MessageOptions, Refusal> {
         let handler = match &self.whose {
             Whose::Pool(pool) => pool.parse().unwrap_or(Handler::Crew),
