@@ -142,7 +142,7 @@ impl Agents {
             audit::write(tx, &actor, "agent_set", &told)?;
             Ok(Ok(find(tx, &name)?.ok_or_else(|| lost(operation))?))
         };
-        Ok(self.store.write(operation, body).await?.map_err(Rejection::Refused)?)
+        self.store.write(operation, body).await?.map_err(Rejection::Refused)
     }
 
     /// Takes an agent out of the company, or back into it; nothing that it did is touched.
@@ -163,7 +163,7 @@ impl Agents {
             audit::write(tx, &actor, event, &json!({ "agent": name }))?;
             Ok(Ok(Agent { archived_at: since, updated_at: now, ..agent }))
         };
-        Ok(self.store.write("agent_archive", body).await?.map_err(Rejection::Refused)?)
+        self.store.write("agent_archive", body).await?.map_err(Rejection::Refused)
     }
 
     /// One agent.

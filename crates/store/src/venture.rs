@@ -128,7 +128,7 @@ impl Ventures {
             audit::write(tx, &actor, &format!("{unit}_set"), &told)?;
             Ok(Ok(find(tx, unit, &name)?.ok_or_else(lost)?))
         };
-        Ok(self.store.write("venture_put", body).await?.map_err(Rejection::Refused)?)
+        self.store.write("venture_put", body).await?.map_err(Rejection::Refused)
     }
 
     /// Archives one, or brings it back; whatever names it stays as it is.
@@ -155,7 +155,7 @@ impl Ventures {
             audit::write(tx, &actor, &event, &json!({ "name": name }))?;
             Ok(Ok(Kept { archived_at: since, updated_at: now, ..kept }))
         };
-        Ok(self.store.write("venture_archive", body).await?.map_err(Rejection::Refused)?)
+        self.store.write("venture_archive", body).await?.map_err(Rejection::Refused)
     }
 
     /// One of them.

@@ -376,7 +376,10 @@ mod tests {
 
     #[test]
     fn the_company_grows_from_its_ceo() {
-        let agent = |name: &str, role: &str, parent: Option<&str>| json!({ "name": name, "role": role, "parent": parent, "archived_at": null });
+        let agent = |name: &str, role: &str, parent: Option<&str>| {
+            let archived_at = Value::Null;
+            json!({ "name": name, "role": role, "parent": parent, "archived_at": archived_at })
+        };
         let agents = [
             agent("ada", "ceo", None),
             agent("bob", "vp", Some("ada")),

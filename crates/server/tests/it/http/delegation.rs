@@ -62,7 +62,10 @@ async fn a_ledger_is_kept_without_a_lease(server: Server) {
 
 async fn what_changes_nothing_is_answered_as_such(server: Server) {
     let id = ledger(&server).await;
-    let unchanged = |id: &str, status: Json, reason: &str| json!({ "id": id, "changed": false, "status": status, "reason": reason });
+    let unchanged = |id: &str, status: Json, reason: &str| {
+        let changed = false;
+        json!({ "id": id, "changed": changed, "status": status, "reason": reason })
+    };
     status(&server, &id, json!({ "status": "running" })).await;
     let told = status(&server, &id, json!({ "status": "running" })).await;
     assert_eq!(told, unchanged(&id, json!("running"), "same_status"));
