@@ -95,7 +95,9 @@ impl System for Awa {
 
     async fn counts(&self) -> Result<Counts> {
         let counts = self.store.queue_counts(&self.pool, QUEUE).await?;
-        let waiting = counts.available + counts.running;
+        let later = format!("SELECT count(*) FROM {}.deferred_jobs", self.store.schema());
+        let later: i64 = sqlx_for_awa::query_scalar(&later).fetch_one(&self.pool).await?;
+        let waiting = counts.available + counts.running + later;
         Ok(Counts { waiting: waiting as u64, done: Some(counts.terminal as u64) })
     }
 
