@@ -86,9 +86,9 @@ pub trait System: Send + Sync + Sized + 'static {
 pub fn serve<S: System>(open: impl AsyncFnOnce() -> Result<S>) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return told(&error.into()),
+        Err(error) => return told(&error),
     };
-    let served = runtime.block_on(async {
+    let served: Result<()> = runtime.block_on(async {
         let system = std::sync::Arc::new(open().await?);
         answer(&json!({ "settings": system.settings() }))?;
         let mut bench = load::Bench::new(system);
@@ -104,7 +104,7 @@ pub fn serve<S: System>(open: impl AsyncFnOnce() -> Result<S>) -> ExitCode {
     match served {
         // Whatever still runs in the background is of no interest.
         Ok(()) => std::process::exit(0),
-        Err(error) => told(&error),
+        Err(error) => told(&*error),
     }
 }
 
@@ -114,7 +114,7 @@ fn answer(value: &Value) -> Result<()> {
     Ok(out.flush()?)
 }
 
-fn told(error: &Box<dyn std::error::Error + Send + Sync>) -> ExitCode {
+fn told(error: &dyn std::error::Error) -> ExitCode {
     println!("{}", json!({ "error": error.to_string() }));
     ExitCode::FAILURE
 }

@@ -51,7 +51,7 @@ impl Seen {
         self.inner.count.load(Ordering::Acquire)
     }
 
-    /// The sum of their numbers: with the count it shows whether one was lost and another ran twice.
+    /// The sum of their numbers: with the count it shows whether one ran twice instead of another.
     pub fn sum(&self) -> u64 {
         self.inner.sum.load(Ordering::Acquire)
     }

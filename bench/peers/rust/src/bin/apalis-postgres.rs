@@ -77,7 +77,10 @@ impl System for Apalis {
             seen.handle(adapter::number_of(&task));
             std::future::ready(Ok::<Value, BoxDynError>(json!({ "ok": true })))
         });
-        let done = tokio::spawn(async move { Ok(worker.run().await?) });
+        // On a thread of its own: the compiler cannot show that its future may change threads.
+        let runtime = tokio::runtime::Handle::current();
+        let run = move || Ok(runtime.block_on(worker.run())?);
+        let done = tokio::task::spawn_blocking(run);
         Ok(Running { context, done })
     }
 

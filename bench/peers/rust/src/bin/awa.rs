@@ -21,12 +21,13 @@ fn main() -> ExitCode {
         let options = PgPoolOptions::new().max_connections(CONNECTIONS);
         let pool = options.connect(&adapter::variable("BENCH_DATABASE")?).await?;
         awa::migrations::run(&pool).await?;
+        // The first worker of a fresh database puts its queue storage to use.
+        let first = client(&pool, Seen::default())?;
+        first.start().await?;
+        first.shutdown(Duration::from_secs(10)).await;
         let schema = QueueStorage::active_schema(&pool).await?;
-        let store = match schema {
-            Some(schema) => QueueStorage::from_existing_schema(schema)?,
-            None => return Err("queue storage is not active".into()),
-        };
-        Ok(Awa { pool, store })
+        let schema = schema.ok_or("queue storage is not active")?;
+        Ok(Awa { pool, store: QueueStorage::from_existing_schema(schema)? })
     })
 }
 
@@ -43,6 +44,22 @@ fn job(number: u64) -> Result<Job> {
 fn options(delay: Option<Duration>) -> InsertOpts {
     let run_at = delay.map(|delay| chrono::Utc::now() + delay);
     InsertOpts { queue: QUEUE.into(), run_at, ..InsertOpts::default() }
+}
+
+fn client(pool: &PgPool, seen: Seen) -> Result<Client> {
+    let config = QueueConfig {
+        max_workers: WORKERS,
+        poll_interval: Duration::from_millis(50),
+        ..QueueConfig::default()
+    };
+    let client = Client::builder(pool.clone())
+        .queue(QUEUE, config)
+        .register::<Job, _, _>(move |job: Job, _| {
+            seen.handle(job.n);
+            async { Ok(JobResult::Completed) }
+        })
+        .build()?;
+    Ok(client)
 }
 
 struct Awa {
@@ -72,18 +89,7 @@ impl System for Awa {
     }
 
     async fn work(&self, seen: Seen) -> Result<Client> {
-        let config = QueueConfig {
-            max_workers: WORKERS,
-            poll_interval: Duration::from_millis(50),
-            ..QueueConfig::default()
-        };
-        let client = Client::builder(self.pool.clone())
-            .queue(QUEUE, config)
-            .register::<Job, _, _>(move |job: Job, _| {
-                seen.handle(job.n);
-                async { Ok(JobResult::Completed) }
-            })
-            .build()?;
+        let client = client(&self.pool, seen)?;
         client.start().await?;
         Ok(client)
     }
@@ -95,7 +101,9 @@ impl System for Awa {
 
     async fn counts(&self) -> Result<Counts> {
         let counts = self.store.queue_counts(&self.pool, QUEUE).await?;
-        let waiting = counts.available + counts.running;
+        let later = format!("SELECT count(*) FROM {}.deferred_jobs", self.store.schema());
+        let later: i64 = sqlx_for_awa::query_scalar(&later).fetch_one(&self.pool).await?;
+        let waiting = counts.available + counts.running + later;
         Ok(Counts { waiting: waiting as u64, done: Some(counts.terminal as u64) })
     }
 
