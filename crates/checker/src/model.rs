@@ -36,7 +36,7 @@ pub enum Mutant {
     BeatWithoutLease,
     /// The sweep puts running tasks back in line behind the machine's back.
     SweepAgainstMachine,
-    /// Starts leave no row in the history.
+    /// Starts and lost leases leave no row in the history.
     ForgottenHistory,
 }
 

@@ -257,7 +257,9 @@ impl World {
                     change.after.status = State::Pending;
                 }
                 entry.snapshot = change.after;
-                if mutant != Mutant::ForgottenHistory || change.event != Event::Start {
+                // Starts are rare where every worker starts what it claims at once.
+                let forgets = matches!(change.event, Event::Start | Event::LoseLease);
+                if mutant != Mutant::ForgottenHistory || !forgets {
                     self.history.push(Moved {
                         task,
                         seq: self.history.len() as i64 + 1,

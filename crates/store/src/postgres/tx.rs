@@ -173,7 +173,7 @@ impl<'a> PostgresTx<'a> {
             steps.push(begin());
             self.phase = Phase::Begun;
         }
-        steps.extend(self.ahead.drain(..));
+        steps.extend(std::mem::take(&mut self.ahead));
         steps.push(step);
         let mut answers = self.exchange_within(&steps, limit)?.into_iter();
         if fresh {

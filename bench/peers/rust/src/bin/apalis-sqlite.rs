@@ -19,6 +19,7 @@ const QUEUE: &str = "bench";
 const BATCH: usize = 500;
 /// SQLite has one writer: more connections only wait for each other.
 const CONNECTIONS: u32 = 4;
+const POLL: Duration = Duration::from_millis(10);
 
 fn main() -> ExitCode {
     adapter::serve(async || {
@@ -81,9 +82,8 @@ impl System for Apalis {
     async fn work(&self, seen: Seen) -> Result<Running> {
         // A fetch has claimed the task already; to lock it once more would only cost.
         let config = Config::default().queue(QUEUE).batch_size(BATCH).lock_tasks(false);
-        let backend = SqliteStorage::<Value>::new(&self.pool)
-            .with_config(config)
-            .poll_with_interval(Duration::from_millis(10));
+        let backend =
+            SqliteStorage::<Value>::new(&self.pool).with_config(config).poll_with_interval(POLL);
         let context = WorkerContext::new(&format!("bench-{}", Ulid::generate()));
         let worker = WorkerBuilder::new(&context).backend(backend).build(move |task: Value| {
             seen.handle(adapter::number_of(&task));
@@ -91,7 +91,20 @@ impl System for Apalis {
         });
         // On a thread of its own: the compiler cannot show that its future may change threads.
         let runtime = tokio::runtime::Handle::current();
-        let run = move || Ok(runtime.block_on(worker.run())?);
+        let run = move || {
+            runtime.block_on(async {
+                let mut running = std::pin::pin!(worker.run());
+                // It forgets its interval when a fetch is answered at once, and sleeps for ever:
+                // so it is looked after as often as it would look itself.
+                let mut tick = tokio::time::interval(POLL);
+                loop {
+                    tokio::select! {
+                        done = &mut running => return Ok(done?),
+                        _ = tick.tick() => {}
+                    }
+                }
+            })
+        };
         let done = tokio::task::spawn_blocking(run);
         Ok(Running { context, done })
     }
