@@ -11,7 +11,7 @@ use super::error::{Failure, Verdict};
 use super::queue::Queued;
 use super::stats::count;
 use super::tx::PostgresTx;
-use crate::error::{Error, Result};
+use crate::error::{CROWDED, Error, Result};
 use crate::store::{Job, Lane};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -294,9 +294,12 @@ impl Worker {
     }
 }
 
-/// Once a commit was in doubt, only the body's own answer clears the doubt.
+/// Once a commit was in doubt, only the body's own answer clears the doubt. A vain hope for room is
+/// no answer, but whoever had it asks again at once, with the same ids, and gets one.
 fn honest(error: Error, doubts: u32) -> Error {
-    if doubts == 0 || error.is_about_data() || matches!(error, Error::OutcomeUnknown(_)) {
+    let asks_again = matches!(&error, Error::Busy(why) if why == CROWDED);
+    let is_known = error.is_about_data() || matches!(error, Error::OutcomeUnknown(_));
+    if doubts == 0 || is_known || asks_again {
         return error;
     }
     Error::OutcomeUnknown(format!("the commit was in doubt, then: {error}"))
