@@ -113,12 +113,14 @@ pub fn canonical_within(value: &Value, limit: usize) -> Result<String, TooLong> 
 
 /// Hex SHA-256 of the canonical text: equal values have equal digests.
 pub fn digest(value: &Value) -> String {
-    let hash = Sha256::digest(canonical(value).as_bytes());
-    let mut hex = String::with_capacity(64);
-    for byte in hash {
-        let _ = write!(hex, "{byte:02x}");
-    }
-    hex
+    digest_of(&canonical(value))
+}
+
+/// Hex SHA-256 of a text that is canonical already.
+pub(crate) fn digest_of(canonical: &str) -> String {
+    let digit = |half: u8| char::from_digit(half.into(), 16).unwrap_or_default();
+    let hash = Sha256::digest(canonical.as_bytes());
+    hash.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// Whether two values have the same canonical text, without writing it.
@@ -182,34 +184,58 @@ fn write_number(number: &Number, out: &mut String) {
     }
 }
 
-fn write_string(text: &str, out: &mut String) {
+/// Appends a string. What must be escaped is rare: whatever lies between goes in one piece.
+pub(crate) fn write_string(text: &str, out: &mut String) {
     out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            c if c < ' ' => {
-                let _ = write!(out, "\\u{:04x}", c as u32);
-            }
-            c => out.push(c),
+    let mut clean = 0;
+    for (i, byte) in text.bytes().enumerate() {
+        let escaped = match byte {
+            b'"' => "\\\"",
+            b'\\' => "\\\\",
+            b'\n' => "\\n",
+            b'\r' => "\\r",
+            b'\t' => "\\t",
+            0x08 => "\\b",
+            0x0c => "\\f",
+            0..0x20 => "",
+            _ => continue,
+        };
+        out.push_str(&text[clean..i]);
+        clean = i + 1;
+        match escaped {
+            "" => drop(write!(out, "\\u{byte:04x}")),
+            escaped => out.push_str(escaped),
         }
     }
+    out.push_str(&text[clean..]);
     out.push('"');
 }
 
-fn check_at(value: &Value, depth: usize, path: &mut Vec<String>) -> Result<(), ValueError> {
-    let refuse = |path: &[String], problem| Err(ValueError { pointer: path.concat(), problem });
+/// A place on the way into a value; it becomes text only in a refusal.
+#[derive(Clone, Copy)]
+enum Step<'v> {
+    Index(usize),
+    Key(&'v str),
+}
+
+fn check_at<'v>(
+    value: &'v Value,
+    depth: usize,
+    path: &mut Vec<Step<'v>>,
+) -> Result<(), ValueError> {
+    let refuse = |path: &[Step<'_>], problem| {
+        let text = |step: &Step<'_>| match step {
+            Step::Index(index) => format!("/{index}"),
+            Step::Key(key) => segment(key),
+        };
+        Err(ValueError { pointer: path.iter().map(text).collect(), problem })
+    };
     match value {
         Value::String(text) if text.contains('\0') => refuse(path, Problem::Nul),
         Value::Array(_) | Value::Object(_) if depth == MAX_DEPTH => refuse(path, Problem::TooDeep),
         Value::Array(items) => {
             for (i, item) in items.iter().enumerate() {
-                path.push(format!("/{i}"));
+                path.push(Step::Index(i));
                 check_at(item, depth + 1, path)?;
                 path.pop();
             }
@@ -220,7 +246,7 @@ fn check_at(value: &Value, depth: usize, path: &mut Vec<String>) -> Result<(), V
                 if key.contains('\0') {
                     return refuse(path, Problem::Nul);
                 }
-                path.push(segment(key));
+                path.push(Step::Key(key));
                 check_at(item, depth + 1, path)?;
                 path.pop();
             }

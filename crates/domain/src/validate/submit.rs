@@ -62,6 +62,7 @@ pub fn new_task_within(
     errors.into_result()?;
 
     let rules = profile.rules();
+    let request_digest = digest(request, &payload);
     Ok(NewTask {
         id,
         profile,
@@ -86,7 +87,7 @@ pub fn new_task_within(
         correlation_id: request.correlation_id.clone(),
         idempotency_scope: scope(request, profile.kind(), principal).to_owned(),
         idempotency_key: request.idempotency_key.clone(),
-        request_digest: request_digest(request),
+        request_digest,
         run_at: run_at.unwrap_or(When::After(0)),
         deadline: deadline.or(rules.deadline_ms.map(When::After)),
         max_retries: request.max_retries.unwrap_or(rules.max_retries),
@@ -98,13 +99,103 @@ pub fn new_task_within(
 /// Hex SHA-256 of what was asked: the canonical request without `id`, `idempotency_key` and the
 /// fields that were left out. Two submits with the same digest ask for the same thing.
 pub fn request_digest(request: &SubmitRequest) -> String {
-    let mut value = serde_json::to_value(request).unwrap_or_default();
-    if let Some(fields) = value.as_object_mut() {
-        fields.remove("id");
-        fields.remove("idempotency_key");
-        fields.retain(|_, field| !field.is_null());
+    digest(request, &json::canonical(&request.payload))
+}
+
+/// The same, for whoever has the payload's canonical text. Every submit pays for it, so the text is
+/// written field by field, sorted as canonical keys are, and no tree is built.
+fn digest(request: &SubmitRequest, payload: &str) -> String {
+    // All of them by name: a new field must not be forgotten.
+    let SubmitRequest {
+        queue,
+        payload: value,
+        kind,
+        mode,
+        name,
+        id: _,
+        idempotency_key: _,
+        agent,
+        venture,
+        portfolio,
+        stage,
+        owner,
+        caller,
+        callee,
+        pool,
+        llm,
+        model,
+        tier,
+        priority,
+        tags,
+        run_at,
+        delay_ms,
+        deadline_at,
+        deadline_ms,
+        max_retries,
+        backoff,
+        parent_id,
+        correlation_id,
+    } = request;
+    let mut fields = Fields(String::with_capacity(payload.len() + 256));
+    fields.text("agent", agent);
+    fields.value("backoff", backoff);
+    fields.text("callee", callee);
+    fields.text("caller", caller);
+    fields.text("correlation_id", correlation_id);
+    fields.value("deadline_at", deadline_at);
+    fields.value("deadline_ms", deadline_ms);
+    fields.value("delay_ms", delay_ms);
+    fields.value("kind", kind);
+    fields.text("llm", llm);
+    fields.value("max_retries", max_retries);
+    fields.value("mode", mode);
+    fields.text("model", model);
+    fields.text("name", name);
+    fields.text("owner", owner);
+    fields.value("parent_id", parent_id);
+    if !value.is_null() {
+        fields.key("payload").push_str(payload);
     }
-    json::digest(&value)
+    fields.text("pool", pool);
+    fields.text("portfolio", portfolio);
+    fields.value("priority", priority);
+    fields.text("queue", queue);
+    fields.value("run_at", run_at);
+    fields.text("stage", stage);
+    fields.value("tags", tags);
+    fields.text("tier", tier);
+    fields.text("venture", venture);
+    fields.digest()
+}
+
+/// The canonical text of an object, as far as it is written.
+struct Fields(String);
+
+impl Fields {
+    fn key(&mut self, key: &str) -> &mut String {
+        self.0.push(if self.0.is_empty() { '{' } else { ',' });
+        json::write_string(key, &mut self.0);
+        self.0.push(':');
+        &mut self.0
+    }
+
+    fn text(&mut self, key: &str, text: &Option<String>) {
+        if let Some(text) = text {
+            json::write_string(text, self.key(key));
+        }
+    }
+
+    fn value<T: serde::Serialize>(&mut self, key: &str, value: &Option<T>) {
+        if let Some(value) = value {
+            let value = serde_json::to_value(value).unwrap_or_default();
+            self.key(key).push_str(&json::canonical(&value));
+        }
+    }
+
+    fn digest(mut self) -> String {
+        self.0.push_str(if self.0.is_empty() { "{}" } else { "}" });
+        json::digest_of(&self.0)
+    }
 }
 
 /// The kind is a job unless the request says otherwise, by name or by where the task goes.

@@ -181,6 +181,26 @@ fn the_digest_tells_requests_apart_by_what_they_ask() {
 }
 
 #[test]
+fn the_digest_is_that_of_the_canonical_request() {
+    let all = json!({"queue": "q", "payload": {"a": [1, 2.5, "\u{1}\"ä\\\n"], "b": null},
+        "kind": "job", "mode": "ledger", "name": "n\t", "agent": "a", "venture": "v",
+        "portfolio": "p", "stage": "s", "owner": "o", "caller": "c", "callee": "d", "pool": "e",
+        "llm": "l", "model": "m", "tier": "t", "priority": -3, "tags": {"z": "1", "y": "2"},
+        "run_at": "2026-01-31T12:00:00Z", "delay_ms": 5, "deadline_at": "2026-01-31T13:00:00Z",
+        "deadline_ms": 6, "max_retries": 7, "backoff": {"base_ms": 10},
+        "parent_id": id().to_string(), "correlation_id": "x"});
+    let generic = |request: &SubmitRequest| {
+        let mut value = serde_json::to_value(request).unwrap();
+        value.as_object_mut().unwrap().retain(|_, field| !field.is_null());
+        json::digest(&value)
+    };
+    for fields in [all, json!({}), json!({"queue": "q"}), json!({"payload": [0]})] {
+        let request: SubmitRequest = serde_json::from_value(fields).unwrap();
+        assert_eq!(request_digest(&request), generic(&request), "{request:?}");
+    }
+}
+
+#[test]
 fn a_session_is_refused_with_every_mistake() {
     let good = Session { name: "w1", slots: Some(1), lease_ms: Some(60_000), ..Session::default() };
     assert_eq!(session(&good), Ok(()));

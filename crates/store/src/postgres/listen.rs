@@ -2,7 +2,8 @@
 //!
 //! A wake-up means "look now" and nothing else. It may be lost, and everybody polls as well. It is
 //! sent outside the transaction it speaks of, because NOTIFY makes commits wait for each other, and
-//! together with whatever else is to be told by then.
+//! together with whatever else is to be told by then. A node that is alone tells nobody: listeners
+//! greet each other, at once when one begins and now and then after that.
 //!
 //! Invariant: whoever listens is told to look at everything each time a connection was made:
 //! what was told before it is gone.
@@ -31,10 +32,18 @@ const EVENT: &str = "windlass_event";
 const STREAM: &str = "windlass_stream";
 /// Some inbox has something.
 const MESSAGE: &str = "windlass_message";
-/// The word to oneself.
+/// The word to oneself, and the greetings of those who listen.
 const PROBE: &str = "windlass_probe";
 /// How long the word to oneself may take.
 const PROBE_LIMIT: Duration = Duration::from_secs(3);
+/// Greets everybody, who answer.
+const HELLO: &str = "hello";
+/// Answers a greeting.
+const HERE: &str = "here";
+/// How often those who listen greet each other.
+const GREET_EVERY: Duration = Duration::from_secs(5);
+/// Nobody else is there who was silent for so long: a few greetings may be lost.
+const SILENT_AFTER: Duration = Duration::from_secs(20);
 /// More queues than this are told as "everything".
 const MOST_QUEUES: usize = 100;
 
@@ -143,8 +152,7 @@ async fn listen(shared: &Shared, hear: &Hear) -> Result<Ended> {
     client.batch_execute(&begin).await.map_err(lost)?;
     let me = client.query_typed("SELECT pg_backend_pid()", &[]).await.map_err(lost)?;
     let me: i32 = me.first().map_or(0, |row| row.get(0));
-    let probe = format!("NOTIFY {PROBE}");
-    client.batch_execute(&probe).await.map_err(lost)?;
+    greet(&client, HELLO).await.map_err(lost)?;
     let probed = tokio::time::timeout(PROBE_LIMIT, hearing.recv()).await;
     match probed {
         Err(_) => return Ok(Ended::Deaf),
@@ -153,6 +161,9 @@ async fn listen(shared: &Shared, hear: &Hear) -> Result<Ended> {
     }
     shared.wakes.hears.store(true, Ordering::Relaxed);
     hear(Wake::Everything);
+    // Whoever else is there has as long to answer as it may be silent later on.
+    let mut heard_others = Instant::now();
+    let mut greeting = tokio::time::interval(GREET_EVERY);
     loop {
         tokio::select! {
             told = hearing.recv() => {
@@ -164,6 +175,12 @@ async fn listen(shared: &Shared, hear: &Hear) -> Result<Ended> {
                     continue;
                 }
                 match told.channel() {
+                    PROBE => {
+                        heard_others = Instant::now();
+                        if told.payload() != HERE {
+                            greet(&client, HERE).await.map_err(lost)?;
+                        }
+                    }
                     READY if told.payload().is_empty() => hear(Wake::Everything),
                     READY => hear(Wake::Ready(told.payload().to_owned())),
                     EVENT => hear(Wake::Event),
@@ -177,10 +194,20 @@ async fn listen(shared: &Shared, hear: &Hear) -> Result<Ended> {
                     return Ok(Ended::Closed);
                 }
                 let told = std::mem::take(&mut *shared.wakes.pending());
-                tell(&client, told).await.map_err(lost)?;
+                if heard_others.elapsed() < SILENT_AFTER {
+                    tell(&client, told).await.map_err(lost)?;
+                }
             }
+            _ = greeting.tick() => greet(&client, HELLO).await.map_err(lost)?,
         }
     }
+}
+
+async fn greet(
+    client: &tokio_postgres::Client,
+    word: &str,
+) -> std::result::Result<(), tokio_postgres::Error> {
+    client.batch_execute(&format!("NOTIFY {PROBE}, '{word}'")).await
 }
 
 async fn tell(
