@@ -109,9 +109,12 @@ enum Next {
 }
 
 /// The first of these lanes that fits; those that do not are out: what is full stays full.
-fn next<F: Into<Fit>>(ranked: &mut BTreeSet<(Rank, i64)>, fits: &mut impl FnMut(i64) -> F) -> Next {
+fn next<F: Into<Fit>>(
+    ranked: &mut BTreeSet<(Rank, i64)>,
+    fits: &mut impl FnMut(i64, i64) -> F,
+) -> Next {
     while let Some(&(rank, lane)) = ranked.first() {
-        match fits(lane).into() {
+        match fits(lane, 1).into() {
             Fit::Yes => return Next::Lane(lane),
             Fit::No => {
                 ranked.remove(&(rank, lane));
@@ -133,10 +136,10 @@ pub struct Part {
     pub quota: i64,
 }
 
-/// Whether one more task of a lane may be taken.
+/// Whether so many more tasks of a lane may be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// It may; it takes its place.
+    /// They may, all of them; they take their places.
     Yes,
     /// Something holds it back.
     No,
@@ -246,12 +249,12 @@ impl Line {
 
     /// Whose turn the next `max` tasks are, as far as they fit. Those turns are over then; what
     /// could not be taken is given back by [`Line::give_back`]. It ends where it is not known
-    /// whether something fits.
+    /// whether something fits. `fits` is asked for many at once first, where there is no choice.
     pub fn take<F: Into<Fit>>(
         &mut self,
         max: i64,
         insight: &Insight,
-        mut fits: impl FnMut(i64) -> F,
+        mut fits: impl FnMut(i64, i64) -> F,
     ) -> Vec<Part> {
         let mut quotas: BTreeMap<i64, i64> = BTreeMap::new();
         let mut passed: Vec<Arc<str>> = Vec::new();
@@ -265,8 +268,11 @@ impl Line {
             let Some(share) = self.shares.get_mut(&name) else { continue };
             share.place = None;
             let ranked = ranks.entry(Arc::clone(&name)).or_insert_with(|| share.ranked(insight));
-            let lane = match next(ranked, &mut fits) {
-                Next::Lane(lane) => lane,
+            let only = ranked.first().filter(|_| self.order.is_empty() && ranked.len() == 1);
+            let all = only.map(|(_, lane)| *lane).filter(|_| left > 1);
+            let all = all.filter(|lane| fits(*lane, left).into() == Fit::Yes);
+            let (lane, count) = match all.map_or_else(|| next(ranked, &mut fits), Next::Lane) {
+                Next::Lane(lane) => (lane, if all.is_some() { left } else { 1 }),
                 Next::Nothing => {
                     share.is_held_back |= !served.contains(&name);
                     passed.push(name);
@@ -279,18 +285,18 @@ impl Line {
                 }
             };
             let quota = quotas.entry(lane).or_default();
-            *quota += 1;
+            *quota += count;
             if let (Some((_, lane)), Some((_, head))) = (ranked.pop_first(), self.lanes.get(&lane))
             {
                 ranked.insert((insight.rank(lane, *head, *quota), lane));
             }
-            left -= 1;
+            left -= count;
             if std::mem::take(&mut share.is_held_back) {
                 share.turn = share.turn.max(now);
             }
             served.insert(Arc::clone(&name));
-            self.last = self.last.max(share.turn);
-            share.turn += 1;
+            share.turn += count;
+            self.last = self.last.max(share.turn - 1);
             // What its next head is nobody knows yet: until then it has the turn of anybody.
             share.place = Some(2 * share.turn + 1);
             self.order.insert((2 * share.turn + 1, name));

@@ -412,12 +412,12 @@ pub fn admit(wanted: i64, bounds: &[Bound], counts: &Counts) -> i64 {
     rooms.flatten().fold(wanted.max(0), i64::min)
 }
 
-/// One more task of these bounds becomes active.
-pub fn occupy(bounds: &[Bound], counts: &mut Counts) {
+/// So many more tasks of these bounds become active.
+pub fn occupy(many: i64, bounds: &[Bound], counts: &mut Counts) {
     for bound in bounds {
         let count = counts.entry(bound.key.clone()).or_default();
-        count.active += 1;
-        count.taken += 1;
+        count.active += many;
+        count.taken += many;
     }
 }
 
@@ -428,7 +428,7 @@ pub fn admit_each(candidates: &[Vec<Bound>], counts: &Counts) -> Vec<bool> {
     let mut admit_next = |bounds: &Vec<Bound>| {
         let fits = admit(1, bounds, &counts) == 1;
         if fits {
-            occupy(bounds, &mut counts);
+            occupy(1, bounds, &mut counts);
         }
         fits
     };

@@ -8,8 +8,8 @@ fn key(priority: i32) -> i64 {
     order_key(priority, Timestamp::from_ms(1_000))
 }
 
-fn take<F: Into<Fit>>(line: &mut Line, max: i64, fits: impl FnMut(i64) -> F) -> Vec<Part> {
-    line.take(max, &Insight::default(), fits)
+fn take<F: Into<Fit>>(line: &mut Line, max: i64, mut fits: impl FnMut(i64) -> F) -> Vec<Part> {
+    line.take(max, &Insight::default(), |lane, _| fits(lane))
 }
 
 /// Who gets the next `count` tasks, one claim each; every lane is as long as it says.

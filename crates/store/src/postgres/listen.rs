@@ -42,6 +42,8 @@ const HELLO: &str = "hello";
 const HERE: &str = "here";
 /// How often those who listen greet each other.
 const GREET_EVERY: Duration = Duration::from_secs(5);
+/// How long the answer to the first greeting may take; a later one still counts.
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// Nobody else is there who was silent for so long: a few greetings may be lost.
 const SILENT_AFTER: Duration = Duration::from_secs(20);
 /// More queues than this are told as "everything".
@@ -161,8 +163,8 @@ async fn listen(shared: &Shared, hear: &Hear) -> Result<Ended> {
     }
     shared.wakes.hears.store(true, Ordering::Relaxed);
     hear(Wake::Everything);
-    // Whoever else is there has as long to answer as it may be silent later on.
-    let mut heard_others = Instant::now();
+    // Until then somebody else may be there.
+    let mut alone_at = Instant::now() + ANSWER_LIMIT;
     let mut greeting = tokio::time::interval(GREET_EVERY);
     loop {
         tokio::select! {
@@ -176,7 +178,7 @@ async fn listen(shared: &Shared, hear: &Hear) -> Result<Ended> {
                 }
                 match told.channel() {
                     PROBE => {
-                        heard_others = Instant::now();
+                        alone_at = Instant::now() + SILENT_AFTER;
                         if told.payload() != HERE {
                             greet(&client, HERE).await.map_err(lost)?;
                         }
@@ -194,7 +196,7 @@ async fn listen(shared: &Shared, hear: &Hear) -> Result<Ended> {
                     return Ok(Ended::Closed);
                 }
                 let told = std::mem::take(&mut *shared.wakes.pending());
-                if heard_others.elapsed() < SILENT_AFTER {
+                if Instant::now() < alone_at {
                     tell(&client, told).await.map_err(lost)?;
                 }
             }

@@ -1,9 +1,10 @@
 //! The thread that writes: group commit.
 //!
 //! Invariant: a job is told `Ok` only after the COMMIT that holds its work was acknowledged. All
-//! jobs that wait share one transaction; each after the first has a savepoint of its own, so that
-//! one that fails is undone alone. The first needs none: when it fails, nothing else is in the
-//! transaction yet. A job that is alone therefore waits for nobody and pays for no savepoint.
+//! jobs that wait share one transaction. Hardly any job fails, so they run without savepoints, whose
+//! cost grows with what is written under them: when one fails all is undone, and the others run
+//! again, each with a savepoint, so that one that fails is undone alone. So do those that follow,
+//! for a while: a flood of failing jobs must not make everybody run twice.
 
 use super::Shared;
 use super::checkpoint::Checkpointer;
@@ -21,6 +22,8 @@ use std::time::{Duration, Instant};
 /// A heartbeat waits for at most one group.
 const GROUP_JOBS: usize = 1_024;
 const GROUP_TIME: Duration = Duration::from_millis(50);
+/// How many jobs get a savepoint after one has failed.
+const WARY_JOBS: usize = 10_000;
 
 pub(super) fn run(connection: &Connection, shared: &Shared) {
     let _closes = CloseAtEnd(&shared.writes);
@@ -28,6 +31,7 @@ pub(super) fn run(connection: &Connection, shared: &Shared) {
         connection,
         shared,
         statements: Statements::new(connection),
+        wary: 0,
         checkpointer: Checkpointer::new(connection, &shared.counters, &shared.options),
     };
     writer.serve();
@@ -37,6 +41,8 @@ struct Writer<'a> {
     connection: &'a Connection,
     shared: &'a Shared,
     statements: Statements<'a>,
+    /// So many more jobs get a savepoint.
+    wary: usize,
     checkpointer: Checkpointer<'a>,
 }
 
@@ -78,15 +84,14 @@ impl<'a> Writer<'a> {
         let mut group = Vec::new();
         let mut next = Some(first);
         while let Some(mut job) = next {
-            match self.run_in_group(&mut job, setting, group.is_empty()) {
+            let is_wary = self.wary > 0 && !group.is_empty();
+            match self.run_in_group(&mut job, setting, is_wary) {
                 Ok(()) => group.push(job),
                 Err(error) => answer(job, Err(error)),
             }
             if self.connection.is_autocommit() {
-                // The transaction is gone, and with it the work of the jobs before this one. They
-                // are run again, each alone, so that nothing can take them along a second time.
-                group.into_iter().for_each(|job| self.run_alone(job));
-                return;
+                // The transaction is gone, and with it the work of the jobs before this one.
+                return self.run_again(group);
             }
             let full = group.len() >= GROUP_JOBS || started.elapsed() >= GROUP_TIME;
             next = if full { None } else { self.shared.writes.try_take() };
@@ -94,20 +99,55 @@ impl<'a> Writer<'a> {
         self.commit(group);
     }
 
-    /// Runs a job in the open transaction. One that fails has left nothing in it.
-    fn run_in_group(&mut self, job: &mut Job, setting: Setting, first: bool) -> Result<()> {
-        let result = if first {
-            attempt(&mut self.statements, job, setting)
-        } else {
+    /// Runs jobs whose work was undone because of another, each with a savepoint.
+    fn run_again(&mut self, jobs: Vec<Job>) {
+        if jobs.is_empty() {
+            return;
+        }
+        if let Err(error) = self.may_begin() {
+            return jobs.into_iter().for_each(|job| answer(job, Err(error.clone())));
+        }
+        let setting = Setting::of(&self.shared.options.clock, true);
+        let mut group = Vec::new();
+        let mut jobs = jobs.into_iter();
+        for mut job in jobs.by_ref() {
+            match self.run_in_group(&mut job, setting, true) {
+                Ok(()) => group.push(job),
+                Err(error) => answer(job, Err(error)),
+            }
+            if self.connection.is_autocommit() {
+                // Gone once more: now each alone, so that nothing can take them along again.
+                return group.into_iter().chain(jobs).for_each(|job| self.run_alone(job));
+            }
+        }
+        self.commit(group);
+    }
+
+    /// Begins a transaction, unless the disk failed.
+    fn may_begin(&self) -> Result<()> {
+        match self.shared.failure() {
+            Some(failure) => Err(failure),
+            None => control(self.connection, "BEGIN IMMEDIATE").map_err(|e| map(&e, "BEGIN")),
+        }
+    }
+
+    /// Runs a job in the open transaction. One that fails has left nothing in it: without a
+    /// savepoint the transaction is gone then.
+    fn run_in_group(&mut self, job: &mut Job, setting: Setting, is_wary: bool) -> Result<()> {
+        self.wary = self.wary.saturating_sub(1);
+        let result = if is_wary {
             self.run_in_savepoint(job, setting)
+        } else {
+            attempt(&mut self.statements, job, setting)
         };
         let Err(failure) = result else {
             return Ok(());
         };
+        self.wary = WARY_JOBS;
         if failure.sync_failed {
             self.shared.fail(&failure.error);
         }
-        if first || failure.sync_failed {
+        if !is_wary || failure.sync_failed {
             self.undo_all();
         }
         Err(failure.error)
@@ -136,14 +176,11 @@ impl<'a> Writer<'a> {
     }
 
     fn run_alone(&mut self, mut job: Job) {
-        if let Some(failure) = self.shared.failure() {
-            return answer(job, Err(failure));
-        }
-        if let Err(error) = control(self.connection, "BEGIN IMMEDIATE") {
-            return answer(job, Err(map(&error, "BEGIN")));
+        if let Err(error) = self.may_begin() {
+            return answer(job, Err(error));
         }
         let setting = Setting::of(&self.shared.options.clock, true);
-        match self.run_in_group(&mut job, setting, true) {
+        match self.run_in_group(&mut job, setting, false) {
             Ok(()) => self.commit(vec![job]),
             Err(error) => answer(job, Err(error)),
         }

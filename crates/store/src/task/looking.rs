@@ -175,26 +175,29 @@ impl Looking {
     }
 
     /// What the next `max` tasks of these lines are, as far as they fit, the first line first.
-    /// Where `fits` cannot tell, the plan ends.
+    /// Where `fits` cannot tell of one more task, the plan ends.
     pub(super) fn plan(
         &mut self,
         lines: &Lines,
         max: i64,
-        mut fits: impl FnMut(&[Bound]) -> Option<bool>,
+        mut fits: impl FnMut(&[Bound], i64) -> Option<bool>,
     ) -> Plan {
         let mut state = self.lanes.lock();
         let mut plan = Plan { parts: Vec::new(), held_back: false, uncounted: false };
         let mut left = max;
         for name in &lines.queues {
             let Some(mut line) = state.lines.remove(name) else { continue };
-            let parts = line.take(left, &self.insight, |lane| {
+            let parts = line.take(left, &self.insight, |lane, many| {
                 if !lines.take_from(&state, lane) {
                     return Fit::No;
                 }
                 let bounds = state.bounds(lane);
+                if many > 1 {
+                    return Fit::from(fits(&bounds, many) == Some(true));
+                }
                 let is_out =
                     |bound: &Bound| bound.lets_nothing_begin() || state.is_full(&bound.key);
-                match fits(&bounds) {
+                match fits(&bounds, 1) {
                     Some(true) => return Fit::Yes,
                     // What is left out of the candidates is not counted, either.
                     None if !bounds.iter().any(is_out) => {

@@ -281,11 +281,23 @@ impl Room {
             self.full.extend(bounds.iter().filter(alone).map(|bound| bound.key.clone()));
             return false;
         }
-        limit::occupy(bounds, &mut self.counts);
+        limit::occupy(1, bounds, &mut self.counts);
         true
     }
 
-    /// The same; `None` if that is not counted yet.
+    /// Whether all of so many may become active; they take their places then.
+    pub(super) fn fit_all(&mut self, bounds: &[Bound], many: i64) -> bool {
+        let is_counted =
+            |bound: &Bound| !bound.binds_claims() || self.counts.contains_key(&bound.key);
+        let fits =
+            bounds.iter().all(is_counted) && limit::admit(many, bounds, &self.counts) == many;
+        if fits {
+            limit::occupy(many, bounds, &mut self.counts);
+        }
+        fits
+    }
+
+    /// Whether one more may become active; `None` if that is not counted yet.
     pub(super) fn fit(&mut self, bounds: &[Bound]) -> Option<bool> {
         if bounds.iter().any(|bound| self.is_full(&bound.key)) {
             return Some(false);
@@ -336,6 +348,11 @@ impl Room {
     /// Whether a key turned out to have no room.
     pub(super) fn is_full(&self, key: &Key) -> bool {
         self.full.contains(key)
+    }
+
+    /// Whether some key that had no room has a rate.
+    pub(super) fn is_rate_full(&self) -> bool {
+        self.full.iter().any(|key| self.periods.contains_key(key))
     }
 
     /// How long it takes until the first period ends of those whose rate is reached.

@@ -34,6 +34,9 @@ pub(super) static STATEMENTS: &[&crate::statement::Statement] =
 /// How many due tasks one claim ripens: enough to keep up, few enough to stay short.
 const RIPEN_LIMIT: i64 = 1_000;
 
+/// Of how many tasks the first portion of a lane is.
+const FIRST_PORTION: usize = 16;
+
 /// The most tasks that one claim takes.
 const MOST_TASKS: usize = 1_000;
 
@@ -190,8 +193,10 @@ pub(super) fn take(
         looked = true;
     }
     let everything = looked && !held_back;
-    let now = tx.now()?;
-    let next_period_ms = room.as_ref().and_then(|room| room.next_period_ms(now));
+    let next_period_ms = match &room {
+        Some(room) if room.is_rate_full() => room.next_period_ms(tx.now()?),
+        _ => None,
+    };
     let mut took = Took {
         each: Vec::new(),
         before: Vec::new(),
@@ -236,7 +241,7 @@ fn plan(
     let Some(room) = room else {
         for (asking, parts) in asking.iter().zip(plans) {
             let left = asking.left() - quota(parts);
-            add(parts, looking.plan(&asking.lines, left, |_| Some(true)).parts);
+            add(parts, looking.plan(&asking.lines, left, |_, _| Some(true)).parts);
         }
         return Ok(false);
     };
@@ -259,7 +264,10 @@ fn plan(
         let mut uncounted = false;
         for (asking, parts) in asking.iter().zip(plans.iter_mut()) {
             let left = asking.left() - quota(parts);
-            let planned = looking.plan(&asking.lines, left, |bounds| room.fit(bounds));
+            let planned = looking.plan(&asking.lines, left, |bounds, many| match many {
+                1 => room.fit(bounds),
+                many => Some(room.fit_all(bounds, many)),
+            });
             held_back |= planned.held_back;
             uncounted |= planned.uncounted;
             add(parts, planned.parts);
@@ -332,7 +340,7 @@ fn take_postgres(
     let count = before.len();
     let mut calls = before;
     for (asking, parts) in asking.iter().zip(plans) {
-        let fresh = Fresh::new(asking.max);
+        let fresh = Fresh::new(quota(parts) as usize + asking.has.len());
         let mut shared = claim_values(tx, &asking.claim);
         shared.push(Value::UuidList(fresh.leases));
         shared.push(Value::UuidList(fresh.changes));
@@ -413,16 +421,9 @@ fn take_sqlite(
         let earlier = earlier.first().map_or(Ok(0), |row| row.int(0))? as usize;
         // What it took before was its answer, unless this is the same call's next round.
         let due: &[Part] = if earlier > 0 && !asking.again { &[] } else { parts };
-        let mut fresh = Fresh::new(quota(due) as usize);
         let mut new = 0;
         for part in due {
-            let ids = (0..part.quota).filter_map(|_| fresh.leases.pop().zip(fresh.changes.pop()));
-            let items = ids.map(|(lease, change)| vec![lease.into(), change.into()]).collect();
-            let mut shared = claim_values(tx, claim);
-            shared.push(part.lane.into());
-            let mut call = Call::each(&CLAIM, shared, items);
-            call.stop_when_empty = true;
-            let taken = tx.run(call)?.len();
+            let taken = take_lane(tx, claim, part)?;
             new += taken;
             let head = tx.run(Call::one(&HEAD, vec![part.lane.into()]))?;
             let head = head.first().map(|row| row.int(0)).transpose()?;
@@ -438,6 +439,28 @@ fn take_sqlite(
         tx.run(call)?;
     }
     Ok(())
+}
+
+/// Takes tasks from one lane of SQLite. A lane is often shorter than what may be taken of it, so the
+/// ids are made in portions that grow.
+fn take_lane(tx: &mut dyn Tx, claim: &Claim, part: &Part) -> Result<usize> {
+    let (mut taken, mut portion) = (0, FIRST_PORTION);
+    loop {
+        let asked = portion.min(part.quota as usize - taken);
+        let fresh = Fresh::new(asked);
+        let ids = fresh.leases.into_iter().zip(fresh.changes);
+        let items = ids.map(|(lease, change)| vec![lease.into(), change.into()]).collect();
+        let mut shared = claim_values(tx, claim);
+        shared.push(part.lane.into());
+        let mut call = Call::each(&CLAIM, shared, items);
+        call.stop_when_empty = true;
+        let found = tx.run(call)?.len();
+        taken += found;
+        if found < asked || taken as i64 >= part.quota {
+            return Ok(taken);
+        }
+        portion *= 4;
+    }
 }
 
 /// `$1 … $5` of the claim statement.
