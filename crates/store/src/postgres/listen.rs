@@ -35,6 +35,9 @@ const MESSAGE: &str = "windlass_message";
 const PROBE: &str = "windlass_probe";
 /// How long the word to oneself may take.
 const PROBE_LIMIT: Duration = Duration::from_secs(3);
+/// How long others may learn later that something happened: what follows at once goes with it, and
+/// telling takes nothing from those who wait for an answer. Whatever is to be done is told at once.
+const EVENT_DELAY: Duration = Duration::from_millis(3);
 /// More queues than this are told as "everything".
 const MOST_QUEUES: usize = 100;
 
@@ -51,8 +54,18 @@ pub(super) struct Wakes {
 struct Pending {
     queues: HashSet<String>,
     event: bool,
+    /// Somebody may have to do something about it.
+    urgent: bool,
     stream: bool,
     message: bool,
+}
+
+impl Pending {
+    /// How long it may wait.
+    fn delay(&self) -> Duration {
+        let is_news = self.queues.is_empty() && !self.stream && !self.message;
+        if is_news && !self.urgent { EVENT_DELAY } else { Duration::ZERO }
+    }
 }
 
 impl Wakes {
@@ -63,7 +76,8 @@ impl Wakes {
         let mut pending = self.pending();
         match wake {
             Wake::Ready(queue) => drop(pending.queues.insert(queue)),
-            Wake::Event | Wake::Everything => pending.event = true,
+            Wake::Event => pending.event = true,
+            Wake::Everything => (pending.event, pending.urgent) = (true, true),
             Wake::Stream => pending.stream = true,
             Wake::Message => pending.message = true,
         }
@@ -153,6 +167,7 @@ async fn listen(shared: &Shared, hear: &Hear) -> Result<Ended> {
     }
     shared.wakes.hears.store(true, Ordering::Relaxed);
     hear(Wake::Everything);
+    let mut due: Option<tokio::time::Instant> = None;
     loop {
         tokio::select! {
             told = hearing.recv() => {
@@ -176,10 +191,22 @@ async fn listen(shared: &Shared, hear: &Hear) -> Result<Ended> {
                 if shared.wakes.is_closed() {
                     return Ok(Ended::Closed);
                 }
+                let delayed = tokio::time::Instant::now() + shared.wakes.pending().delay();
+                due = Some(due.map_or(delayed, |due| due.min(delayed)));
+            }
+            () = until(due), if due.is_some() => {
+                due = None;
                 let told = std::mem::take(&mut *shared.wakes.pending());
                 tell(&client, told).await.map_err(lost)?;
             }
         }
+    }
+}
+
+async fn until(due: Option<tokio::time::Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
     }
 }
 
