@@ -18,6 +18,7 @@ mod hot;
 mod lane;
 mod list;
 mod looking;
+mod own;
 mod park;
 mod pressure;
 mod push;
