@@ -53,6 +53,7 @@ pub use push::result_message;
 pub(crate) use replay::create as create_replay;
 pub use replay::{Consent, Replay, Replayed};
 pub use resolve::Resolution;
+pub use room::SEATS;
 pub use row::{Failure, History, Task};
 pub use show::Position;
 pub use step::{BeginStep, Begun, Holder, RecordStep, Recorded, StepEnd};
