@@ -74,6 +74,10 @@ impl Wakes {
             return;
         }
         let mut pending = self.pending();
+        if wake == Wake::Event && pending.event {
+            // It is told with the one before; nobody needs to be woken for it.
+            return;
+        }
         match wake {
             Wake::Ready(queue) => drop(pending.queues.insert(queue)),
             Wake::Event => pending.event = true,
