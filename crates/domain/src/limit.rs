@@ -15,7 +15,7 @@ use crate::refusal::Refusal;
 use crate::state::named;
 use crate::task::NewTask;
 use crate::validate::{Errors, MAX_NAME_BYTES, MAX_SLOTS, Result};
-pub use drain::{Drain, WINDOW_MS};
+pub use drain::{Drain, WINDOW_MS, drained_by_moves};
 pub use pause::{Draining, Mode, PAUSABLE, Pause, check_target};
 pub use pressure::{Backpressure, Level, Load, Stop, backpressure, estimated_wait_ms, utilization};
 use serde::{Deserialize, Serialize};

@@ -238,6 +238,8 @@ async fn claim_until_drained(shared: Arc<Shared>) -> Result<(), Error> {
                 for assignment in Assignment::read_all(&answer.body["assignments"]) {
                     begin(&shared, assignment).await;
                 }
+                // What was taken goes first: the next claim can wait until it has begun.
+                tokio::task::yield_now().await;
             }
             Err(error) if session::is_gone(&error) => shared.sessions.forget(&session.id),
             Err(error) if session::is_lasting(&error, true) => {

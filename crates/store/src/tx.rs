@@ -7,6 +7,7 @@
 use crate::error::Result;
 use crate::statement::{Dialect, Statement};
 use crate::value::{Row, Value};
+use std::time::Duration;
 use windlass_domain::time::Timestamp;
 
 /// One statement with its parameters.
@@ -63,6 +64,12 @@ pub trait Tx {
     /// body must return right after it. Returns each statement's rows.
     fn run_and_commit(&mut self, calls: Vec<Call<'_>>) -> Result<Vec<Vec<Row>>>;
 
+    /// How long ago this transaction was asked for, if an earlier try of it ended with a COMMIT in
+    /// doubt. What was written since then under its own ids, it has written itself.
+    fn in_doubt(&self) -> Option<Duration> {
+        None
+    }
+
     /// Whether the ends of delegations are told to their callers; see [`Store::push_results`].
     ///
     /// [`Store::push_results`]: crate::store::Store::push_results
@@ -108,6 +115,10 @@ impl Tx for Noting<'_> {
 
     fn run_and_commit(&mut self, calls: Vec<Call<'_>>) -> Result<Vec<Vec<Row>>> {
         self.tx.run_and_commit(calls)
+    }
+
+    fn in_doubt(&self) -> Option<Duration> {
+        self.tx.in_doubt()
     }
 
     fn pushes(&self) -> bool {

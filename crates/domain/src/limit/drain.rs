@@ -48,6 +48,38 @@ impl Drain {
     }
 }
 
+/// How many left a line since `since_ms`, and in how long, from what it has gone through: each move
+/// with its time, the last one first, as how many more wait after it. `waiting` do now.
+pub fn drained_by_moves(
+    now_ms: i64,
+    since_ms: i64,
+    waiting: i64,
+    moves: &[(i64, i64)],
+) -> (i64, i64) {
+    let span_ms = (now_ms - since_ms).clamp(1, WINDOW_MS);
+    let last = (span_ms - 1) / PART_MS;
+    let part = |ms: i64| ((now_ms - ms) / PART_MS).clamp(0, last) as usize;
+    let mut is_busy = vec![false; part(since_ms) + 1];
+    let (mut drained, mut level, mut until) = (0, waiting, now_ms);
+    for &(at, change) in moves {
+        drained += i64::from(change < 0);
+        is_busy[part(at)] |= change < 0;
+        // From just after this move until the next one.
+        if level > 0 && at < until {
+            is_busy[part(until)..=part(at + 1)].fill(true);
+        }
+        // What was read a moment apart need not fit together.
+        level = (level - change).max(0);
+        until = at;
+    }
+    if level > 0 {
+        is_busy[part(until)..].fill(true);
+    }
+    let spans = (0..).map(|part| (span_ms - part * PART_MS).min(PART_MS));
+    let busy = is_busy.into_iter().zip(spans).filter(|(busy, _)| *busy);
+    (drained, busy.map(|(_, span)| span).sum())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,6 +106,27 @@ mod tests {
         assert_eq!(drain.lately(), (4, 500));
         drain.record(2_500, 500, 0, true);
         assert_eq!(drain.lately(), (4, 1_000));
+    }
+
+    #[test]
+    fn moves_of_a_line_tell_its_pace() {
+        let lately = |waiting, moves: &[(i64, i64)]| {
+            drained_by_moves(100_000, 100_000 - WINDOW_MS, waiting, moves)
+        };
+        // Nothing has happened for a minute, and five wait: they have waited all the time.
+        assert_eq!(lately(5, &[]), (0, 60_000));
+        assert_eq!(lately(0, &[]), (0, 0), "nobody waited");
+        // Ten left at once, half a minute ago, and others wait still.
+        assert_eq!(lately(5, &[(70_000, -1); 10]), (10, 60_000));
+        // The line was empty until five came, two seconds ago; two of them have left.
+        assert_eq!(lately(3, &[(99_200, -1), (99_100, -1), (98_000, 5)]), (2, 2_000));
+        // What was handed over at once has waited for nobody; the second in which it came counts.
+        assert_eq!(lately(0, &[(80_500, -1), (80_500, 1)]), (1, 1_000));
+        assert_eq!(lately(0, &[(100_000, -1), (100_000, 1)]), (1, 1_000));
+        // Only ten seconds are known, or no time at all.
+        let known = |since| drained_by_moves(100_000, since, 5, &[(95_000, -1), (93_000, -1)]);
+        assert_eq!((known(90_000), known(90_500)), ((2, 10_000), (2, 9_500)));
+        assert_eq!(drained_by_moves(100_000, 100_000, 1, &[(100_000, -1)]), (1, 1));
     }
 
     #[test]

@@ -182,6 +182,14 @@ fn others() -> Vec<(Facts, &'static str, &'static str)> {
              2026-01-31T12:01:00.000Z on",
         ),
         (
+            only(|facts| {
+                facts.bounds[0].max_active = None;
+                facts.bounds[0].rate = Some(Rate { count: 1, period_ms: 60_000 });
+            }),
+            "rate_reached",
+            "venture `acme` may begin 1 task in 60000 ms, and has",
+        ),
+        (
             Facts { line: Line { workers: 0, ..facts().line }, ..facts() },
             "no_worker",
             "takes job tasks of queue `q`",

@@ -59,7 +59,8 @@ impl Reason {
             Reason::RateReached { scope, name, limit, period_ms, until } => {
                 let next = until.map(|until| format!("; the next from {until} on"));
                 let (what, next) = (thing(*scope, name), next.unwrap_or_default());
-                format!("{what} may begin {limit} tasks in {period_ms} ms, and has{next}")
+                let tasks = many(*limit, "task", "tasks");
+                format!("{what} may begin {tasks} in {period_ms} ms, and has{next}")
             }
             Reason::NoWorker { queue, kind, pins } => {
                 let pinned: Vec<String> =

@@ -68,6 +68,7 @@ async fn observe(State(api): State<Api>, mut request: Request, next: Next) -> Re
         false => api.keys.caller(request.headers()).map(Some),
     });
     let who = caller.as_ref().ok().and_then(|caller| Some(caller.as_ref()?.actor.clone()));
+    let is_known = caller.is_ok();
     let mut response = match caller {
         Err(problem) => problem.into_response(),
         Ok(Some(caller)) if !caller.may(method.as_str(), &route) => {
@@ -77,11 +78,13 @@ async fn observe(State(api): State<Api>, mut request: Request, next: Next) -> Re
             if let Some(caller) = caller {
                 request.extensions_mut().insert::<Caller>(caller);
             }
-            let mut answered = run(&api, &route, request, next).await;
-            pressure::tell(&api.engine, &method, &route, &mut answered);
-            answered
+            run(&api, &route, request, next).await
         }
     };
+    // Strangers are told nothing about the system.
+    if is_known {
+        pressure::tell(&api.engine, &method, &route, &mut response);
+    }
     let code = match openai::serves(matched.as_deref(), &path) {
         true => openai::reshape(&mut response),
         false => Problem::name_request(&mut response, &id),

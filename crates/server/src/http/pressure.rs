@@ -13,9 +13,10 @@ use windlass::domain::limit::Backpressure;
 const BACKPRESSURE: HeaderName = HeaderName::from_static("windlass-backpressure");
 
 /// What submits tasks, each by POST.
-const SUBMITS: [&str; 6] = [
+const SUBMITS: [&str; 7] = [
     "/v1/tasks",
     "/v1/tasks/batch",
+    "/v1/delegations",
     "/v1/tasks/{id}/replay",
     "/v1/chat/completions",
     "/v1/embeddings",

@@ -1,10 +1,17 @@
--- How many tasks left the queue $1 after $2, and since when it has moved: as far as the last $3
--- transitions of all queues tell.
-SELECT count(*) FILTER (WHERE h.from_status IN ({claimable}) AND h.to_status NOT IN ({claimable})),
-    min(h.at)
-FROM (
+-- How the line of the queue $1 grew and shrank after $2, the last change first, and since when that is
+-- told: as far as the last $3 transitions of all queues go.
+WITH last AS (
     SELECT task_id, from_status, to_status, at FROM task_history
     ORDER BY xid DESC, seq DESC
-    LIMIT $3::bigint) h
+    LIMIT $3::bigint
+), told AS (
+    SELECT CASE WHEN count(*) >= $3::bigint THEN min(at) END AS since FROM last
+)
+SELECT h.at,
+    CASE WHEN h.to_status IN ({claimable}) THEN 1 ELSE 0 END
+        - CASE WHEN h.from_status IN ({claimable}) THEN 1 ELSE 0 END,
+    told.since
+FROM told, last h
 JOIN task_state st ON st.id = h.task_id
 WHERE st.queue = $1::text AND h.at > $2::timestamptz
+ORDER BY h.at DESC

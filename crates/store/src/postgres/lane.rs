@@ -126,7 +126,8 @@ impl Worker {
         self.ensure_connected(queued.since + patience)?;
         let (mut conflicts, mut doubts) = (0, 0);
         loop {
-            let Err(failure) = self.attempt(&mut queued.job) else {
+            let doubted = (doubts > 0).then(|| queued.since.elapsed());
+            let Err(failure) = self.attempt(&mut queued.job, doubted) else {
                 return Ok(());
             };
             let name = queued.job.name;
@@ -166,8 +167,9 @@ impl Worker {
         });
     }
 
-    /// Runs the body once and commits.
-    fn attempt(&mut self, job: &mut Job) -> Result<(), Failure> {
+    /// Runs the body once and commits. `doubted`: how long ago the job came, if a commit of it was
+    /// in doubt.
+    fn attempt(&mut self, job: &mut Job, doubted: Option<Duration>) -> Result<(), Failure> {
         let shared = &self.shared;
         let Some(connection) = self.connection.as_mut() else {
             return Err(Failure::of(Error::Unavailable("no connection".into())));
@@ -176,7 +178,8 @@ impl Worker {
         connection.refresh(shared.schema_epoch.load(Ordering::SeqCst));
         let warnings = connection.warnings();
         let mut tx =
-            PostgresTx::new(&self.runtime, connection, &options.clock, options.answer_timeout);
+            PostgresTx::new(&self.runtime, connection, &options.clock, options.answer_timeout)
+                .doubted(doubted);
         let returned = catch_unwind(AssertUnwindSafe(|| (job.body)(&mut tx)));
         let returned = returned.unwrap_or_else(|panic| {
             count(&shared.counters.panics);

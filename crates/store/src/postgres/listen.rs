@@ -36,16 +36,18 @@ const MESSAGE: &str = "windlass_message";
 const PROBE: &str = "windlass_probe";
 /// How long the word to oneself may take.
 const PROBE_LIMIT: Duration = Duration::from_secs(3);
-/// Greets everybody, who answer.
+/// The first word of whoever begins to listen; everybody answers it.
 const HELLO: &str = "hello";
-/// Answers a greeting.
+/// That answer, and what everybody says now and then, unasked.
 const HERE: &str = "here";
-/// How often those who listen greet each other.
 const GREET_EVERY: Duration = Duration::from_secs(5);
 /// How long the answer to the first greeting may take; a later one still counts.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// Nobody else is there who was silent for so long: a few greetings may be lost.
 const SILENT_AFTER: Duration = Duration::from_secs(20);
+/// How long others may learn later that something happened: what follows at once goes with it, and
+/// telling takes nothing from those who wait for an answer. Whatever is to be done is told at once.
+const EVENT_DELAY: Duration = Duration::from_millis(3);
 /// More queues than this are told as "everything".
 const MOST_QUEUES: usize = 100;
 
@@ -62,8 +64,18 @@ pub(super) struct Wakes {
 struct Pending {
     queues: HashSet<String>,
     event: bool,
+    /// Somebody may have to do something about it.
+    urgent: bool,
     stream: bool,
     message: bool,
+}
+
+impl Pending {
+    /// How long it may wait.
+    fn delay(&self) -> Duration {
+        let is_news = self.queues.is_empty() && !self.stream && !self.message;
+        if is_news && !self.urgent { EVENT_DELAY } else { Duration::ZERO }
+    }
 }
 
 impl Wakes {
@@ -72,9 +84,14 @@ impl Wakes {
             return;
         }
         let mut pending = self.pending();
+        if wake == Wake::Event && pending.event {
+            // It is told with the one before; nobody needs to be woken for it.
+            return;
+        }
         match wake {
             Wake::Ready(queue) => drop(pending.queues.insert(queue)),
-            Wake::Event | Wake::Everything => pending.event = true,
+            Wake::Event => pending.event = true,
+            Wake::Everything => (pending.event, pending.urgent) = (true, true),
             Wake::Stream => pending.stream = true,
             Wake::Message => pending.message = true,
         }
@@ -166,6 +183,7 @@ async fn listen(shared: &Shared, hear: &Hear) -> Result<Ended> {
     // Until then somebody else may be there.
     let mut alone_at = Instant::now() + ANSWER_LIMIT;
     let mut greeting = tokio::time::interval(GREET_EVERY);
+    let mut due: Option<tokio::time::Instant> = None;
     loop {
         tokio::select! {
             told = hearing.recv() => {
@@ -179,7 +197,7 @@ async fn listen(shared: &Shared, hear: &Hear) -> Result<Ended> {
                 match told.channel() {
                     PROBE => {
                         alone_at = Instant::now() + SILENT_AFTER;
-                        if told.payload() != HERE {
+                        if told.payload() == HELLO {
                             greet(&client, HERE).await.map_err(lost)?;
                         }
                     }
@@ -195,12 +213,17 @@ async fn listen(shared: &Shared, hear: &Hear) -> Result<Ended> {
                 if shared.wakes.is_closed() {
                     return Ok(Ended::Closed);
                 }
+                let delayed = tokio::time::Instant::now() + shared.wakes.pending().delay();
+                due = Some(due.map_or(delayed, |due| due.min(delayed)));
+            }
+            () = until(due), if due.is_some() => {
+                due = None;
                 let told = std::mem::take(&mut *shared.wakes.pending());
                 if Instant::now() < alone_at {
                     tell(&client, told).await.map_err(lost)?;
                 }
             }
-            _ = greeting.tick() => greet(&client, HELLO).await.map_err(lost)?,
+            _ = greeting.tick() => greet(&client, HERE).await.map_err(lost)?,
         }
     }
 }
@@ -210,6 +233,13 @@ async fn greet(
     word: &str,
 ) -> std::result::Result<(), tokio_postgres::Error> {
     client.batch_execute(&format!("NOTIFY {PROBE}, '{word}'")).await
+}
+
+async fn until(due: Option<tokio::time::Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn tell(

@@ -41,6 +41,7 @@ pub(super) struct PostgresTx<'a> {
     connection: &'a mut Connection,
     clock: &'a Clock,
     answer_timeout: Duration,
+    doubted: Option<Duration>,
     phase: Phase,
     now: Option<Timestamp>,
     failure: Option<Failure>,
@@ -63,12 +64,18 @@ impl<'a> PostgresTx<'a> {
             connection,
             clock,
             answer_timeout,
+            doubted: None,
             phase: Phase::Fresh,
             now: None,
             failure: None,
             scripted: false,
             ahead: Vec::new(),
         }
+    }
+
+    /// How long ago its job came, if a commit of that was in doubt.
+    pub fn doubted(self, doubted: Option<Duration>) -> PostgresTx<'a> {
+        PostgresTx { doubted, ..self }
     }
 
     /// Whether a script ran, here or elsewhere, after which prepared statements may be stale.
@@ -233,6 +240,10 @@ impl<'a> PostgresTx<'a> {
 impl Tx for PostgresTx<'_> {
     fn dialect(&self) -> Dialect {
         Dialect::Postgres
+    }
+
+    fn in_doubt(&self) -> Option<Duration> {
+        self.doubted
     }
 
     fn now(&mut self) -> Result<Timestamp> {

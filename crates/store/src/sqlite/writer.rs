@@ -3,8 +3,8 @@
 //! Invariant: a job is told `Ok` only after the COMMIT that holds its work was acknowledged. All
 //! jobs that wait share one transaction. Hardly any job fails, so they run without savepoints, whose
 //! cost grows with what is written under them: when one fails all is undone, and the others run
-//! again, each with a savepoint, so that one that fails is undone alone. So do those that follow,
-//! for a while: a flood of failing jobs must not make everybody run twice.
+//! again, each with a savepoint, so that one that fails is undone alone. So do those that follow
+//! something written, for a while: a flood of failing jobs must not make everybody run twice.
 
 use super::Shared;
 use super::checkpoint::Checkpointer;
@@ -81,10 +81,11 @@ impl<'a> Writer<'a> {
         }
         let setting = Setting::of(&self.shared.options.clock, true);
         let started = Instant::now();
+        let unchanged = self.connection.total_changes();
         let mut group = Vec::new();
         let mut next = Some(first);
         while let Some(mut job) = next {
-            let is_wary = self.wary > 0 && !group.is_empty();
+            let is_wary = self.wary > 0 && self.connection.total_changes() != unchanged;
             match self.run_in_group(&mut job, setting, is_wary) {
                 Ok(()) => group.push(job),
                 Err(error) => answer(job, Err(error)),

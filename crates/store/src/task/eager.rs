@@ -8,6 +8,7 @@ use super::claim::{self, Assignment, Claim};
 use super::hand_over::{self, Handed, hand_over};
 use super::hot::task_of;
 use super::lane::Lanes;
+use super::own;
 use super::room::{Lock, Room, is_crowded};
 use super::slot;
 use super::submit::{Placed, Submitted, admit, insert, look_up, submitted};
@@ -85,19 +86,20 @@ pub(super) async fn submit(
     // The workers are told by the thread that has committed, before anybody else is woken.
     let (told, waiting) = (Arc::clone(idle), claims.clone());
     let deliver = move |mut done: Done| {
-        for (claim, assignments) in waiting.iter().zip(done.taken()?) {
+        let Some(taken) = done.taken() else { return (done.outcomes, false) };
+        for (claim, assignments) in waiting.iter().zip(taken) {
             let new = assignments.iter().filter(|a| ids.contains(&a.task.id.0)).count();
             told.deliver(claim, assignments, new);
         }
-        Some(done.outcomes)
+        (done.outcomes, true)
     };
     let body = move |tx: &mut dyn Tx| batch.run(tx);
     let written = store.run_then(crate::store::Lane::Write, "submit", body, deliver).await;
     let known = match written {
-        Ok(Some(known)) => known,
-        Ok(None) => {
+        Ok((known, true)) => known,
+        Ok((known, false)) => {
             find_again(store, &claims, &**idle).await;
-            HashMap::new()
+            known
         }
         Err(error) => {
             if is_crowded(&error) {
@@ -161,6 +163,11 @@ impl Done {
 impl Batch {
     fn run(&self, tx: &mut dyn Tx) -> Result<Done> {
         let all: Vec<&Placed> = self.tasks.iter().collect();
+        let own = own::find(tx, &all)?;
+        if !own.is_empty() {
+            // The try before was committed, with all that its claims took.
+            return Ok(Done { outcomes: own, taken: Given::Again });
+        }
         // Both locks at once, where both are needed: it is the same round trip.
         let most = self.claims.iter().map(|claim| claim.max).sum::<usize>().max(all.len());
         let is_typed =

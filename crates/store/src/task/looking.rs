@@ -142,6 +142,23 @@ impl Looking {
         found
     }
 
+    /// Lanes of which more than the head must be known to take `max` tasks in the right order.
+    fn mixed(&self, asked: &[&Lines], max: usize) -> Vec<(i64, i64)> {
+        let mut mixed: Vec<(i64, i64)> = Vec::new();
+        let state = self.lanes.lock();
+        for (lines, name) in asked.iter().flat_map(|l| l.queues.iter().map(move |q| (l, q))) {
+            let Some(line) = state.lines.get(name) else { continue };
+            let lanes = line.mixed_lanes(max);
+            mixed.extend(lanes.filter(|(lane, _)| lines.take_from(&state, *lane)));
+        }
+        mixed
+    }
+
+    /// Whether there are any.
+    pub(super) fn is_mixed(&self, asked: &[&Lines], max: usize) -> bool {
+        !self.mixed(asked, max).is_empty()
+    }
+
     /// Looks behind the heads, where those do not tell in which order to take `max` tasks.
     pub(super) fn look_into(
         &mut self,
@@ -149,15 +166,7 @@ impl Looking {
         asked: &[&Lines],
         max: usize,
     ) -> Result<()> {
-        let mut items: Vec<(i64, i64)> = Vec::new();
-        {
-            let state = self.lanes.lock();
-            for (lines, name) in asked.iter().flat_map(|l| l.queues.iter().map(move |q| (l, q))) {
-                let Some(line) = state.lines.get(name) else { continue };
-                let mixed = line.mixed_lanes(max);
-                items.extend(mixed.filter(|(lane, _)| lines.take_from(&state, *lane)));
-            }
-        }
+        let mut items = self.mixed(asked, max);
         items.sort_unstable_by_key(|(lane, key)| (*key, *lane));
         items.dedup();
         items.truncate(MOST_LANES);

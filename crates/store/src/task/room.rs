@@ -44,7 +44,7 @@ pub(super) static STATEMENTS: &[&Statement] = &[&HOLD, &TAKE_RATE, &SHARE, &SHAR
 const MOST_SHARED: usize = 1_000;
 
 /// So many transactions share the lock at most: the seats of `windlass_sit`.
-const SEATS: i64 = 8;
+pub const SEATS: i64 = 8;
 
 /// What is serialized.
 #[derive(Clone, Copy)]

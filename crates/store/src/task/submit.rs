@@ -4,6 +4,7 @@ use super::Tasks;
 use super::eager::{self, Idle};
 use super::hot::{Hot, task_of};
 use super::lane::Lanes;
+use super::own;
 use super::room::{Lock, Room, is_crowded};
 use super::row::typed;
 use crate::error::{Error, Rejection, Result};
@@ -23,6 +24,7 @@ use windlass_domain::profile::Kind;
 use windlass_domain::refusal::Refusal;
 use windlass_domain::state::State;
 use windlass_domain::task::{NewTask, When};
+use windlass_domain::time::Timestamp;
 
 statement!(SUBMIT, "task/submit");
 statement!(shared FIND_EXISTING, "task/find_existing");
@@ -209,7 +211,10 @@ const SUBMITS: Hot<Placed, Outcome<Submitted>> = Hot {
     run: |tx, tasks| {
         let is_roomy = tasks.iter().all(|placed| placed.is_roomy);
         let mut room = Room::adding(tasks.len()).hoping(is_roomy);
-        let (accepted, mut outcomes) = admit(tx, tasks, &mut room, Lock::Pending)?;
+        let own = own::find(tx, tasks)?;
+        let left: Vec<&Placed> = own::others(tasks, &own);
+        let (accepted, mut outcomes) = admit(tx, &left, &mut room, Lock::Pending)?;
+        outcomes.extend(own);
         if accepted.is_empty() {
             return Ok(outcomes);
         }
@@ -352,16 +357,25 @@ fn existing(tx: &mut dyn Tx, task: &NewTask) -> Result<Outcome<Submitted>> {
 
 /// What the task is that was there already, if there is one.
 pub(super) fn look_up_in(tx: &mut dyn Tx, task: &NewTask) -> Result<Option<Outcome<Submitted>>> {
-    let rows = tx.run(Call::one(
+    // The key decides when both are known: it is what the caller repeats on purpose.
+    rows_like(tx, task)?.last().map(|row| found(row, task)).transpose()
+}
+
+/// The row with a task's id, and then that with its key.
+pub(super) fn rows_like(tx: &mut dyn Tx, task: &NewTask) -> Result<Vec<Row>> {
+    tx.run(Call::one(
         &FIND_EXISTING,
         vec![
             task.id.0.into(),
             task.idempotency_scope.as_str().into(),
             task.idempotency_key.clone().into(),
         ],
-    ))?;
-    // The key decides when both are known: it is what the caller repeats on purpose.
-    rows.last().map(|row| found(row, task)).transpose()
+    ))
+}
+
+/// When the task of such a row was submitted.
+pub(super) fn submitted_at(row: &Row) -> Result<Timestamp> {
+    row.time(27)
 }
 
 fn found(row: &Row, task: &NewTask) -> Result<Outcome<Submitted>> {
@@ -377,7 +391,7 @@ fn found(row: &Row, task: &NewTask) -> Result<Outcome<Submitted>> {
     Ok(Err(Refusal::IdempotencyKeyReused { what }.into()))
 }
 
-fn is_same_request(row: &Row, task: &NewTask) -> Result<bool> {
+pub(super) fn is_same_request(row: &Row, task: &NewTask) -> Result<bool> {
     if !row.is_null(1) {
         return Ok(row.text(1)? == task.request_digest);
     }
@@ -409,7 +423,7 @@ fn is_same_request(row: &Row, task: &NewTask) -> Result<bool> {
     // Typed: 2 and 2.0 are the same multiplier.
     let backoff = row.maybe(24, Row::json)?.map(serde_json::from_value).transpose();
     same &= backoff.is_ok_and(|backoff| backoff == task.backoff);
-    let created_at = row.time(27)?;
+    let created_at = submitted_at(row)?;
     same &= row.time(25)? == task.run_at.resolve(created_at);
     same &= row.maybe(26, Row::time)? == task.deadline.map(|when| when.resolve(created_at));
     Ok(same)
@@ -421,7 +435,10 @@ fn submit_all(tx: &mut dyn Tx, tasks: &[Placed]) -> Result<Written> {
     // The second of two with one id is a repeat of the first.
     let mut ids = HashSet::new();
     let all: Vec<&Placed> = tasks.iter().filter(|p| ids.insert(p.task.id.0)).collect();
-    let (accepted, mut refused) = admit(tx, &all, &mut Room::adding(all.len()), Lock::Pending)?;
+    let own = own::find(tx, &all)?;
+    let left = own::others(&all, &own);
+    let (accepted, mut refused) = admit(tx, &left, &mut Room::adding(left.len()), Lock::Pending)?;
+    refused.extend(own);
     let is_known = |outcome: &Outcome<Submitted>| match outcome {
         Err(Rejection::Refused(refusal)) => !matches!(refusal, Refusal::QueueFull(_)),
         _ => true,

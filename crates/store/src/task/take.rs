@@ -180,7 +180,11 @@ pub(super) fn take(
     }
     let asking = &*asking;
     let mut plans: Vec<Vec<Part>> = vec![Vec::new(); asking.len()];
-    look_behind_heads(tx, &mut looking, asking, look)?;
+    let (brought, before) = match look {
+        Look::Here => bring(tx, &looking, asking, &mut room, before)?,
+        Look::Everywhere => (Vec::new(), before),
+    };
+    look_behind_heads(tx, &mut looking, asking)?;
     let mut held_back = plan(tx, lanes, &mut looking, asking, &mut room, &mut plans)?;
     let short = |plans: &[Vec<Part>]| {
         plans.iter().zip(asking).any(|(parts, asking)| quota(parts) < asking.left())
@@ -188,7 +192,7 @@ pub(super) fn take(
     // Where a limit holds lanes back there may still be others that this node has not heard of.
     if !looked && short(&plans) && (!held_back || lanes.scan_is_old()) {
         look_everywhere(tx, lanes, &looking)?;
-        look_behind_heads(tx, &mut looking, asking, look)?;
+        look_behind_heads(tx, &mut looking, asking)?;
         held_back = plan(tx, lanes, &mut looking, asking, &mut room, &mut plans)?;
         looked = true;
     }
@@ -210,6 +214,7 @@ pub(super) fn take(
         Dialect::Postgres => take_postgres(tx, lanes, asking, &plans, room, before, &mut took)?,
         Dialect::Sqlite => take_sqlite(tx, lanes, asking, &plans, room, before, &mut took)?,
     }
+    took.before.splice(..0, brought);
     Ok(took)
 }
 
@@ -289,20 +294,37 @@ fn add(parts: &mut Vec<Part>, more: Vec<Part>) {
     }
 }
 
-/// Several tasks go by priority, too, whatever lanes of their venture they stand in. What a submit
-/// brings is not there yet, so who waits for it takes what the heads tell.
-fn look_behind_heads(
-    tx: &mut dyn Tx,
-    looking: &mut Looking,
-    asking: &[Asking],
-    look: Look,
-) -> Result<()> {
+/// Several tasks go by priority, too, whatever lanes of their venture they stand in.
+fn look_behind_heads(tx: &mut dyn Tx, looking: &mut Looking, asking: &[Asking]) -> Result<()> {
     let wanted: i64 = asking.iter().map(Asking::left).sum();
-    if wanted < 2 || look == Look::Here {
+    if wanted < 2 {
         return Ok(());
     }
     let all: Vec<&Lines> = asking.iter().map(|asking| &asking.lines).collect();
     looking.look_into(tx, &all, wanted as usize)
+}
+
+/// Runs what comes before at once, where those who wait for it take several tasks and the heads of
+/// the lanes do not tell which: it must be there to be looked at. Gives its rows, and what is still
+/// to be run. Limits are locked first, as everywhere.
+fn bring<'c>(
+    tx: &mut dyn Tx,
+    looking: &Looking,
+    asking: &[Asking],
+    room: &mut Option<Room>,
+    before: Vec<Call<'c>>,
+) -> Result<(Vec<Vec<Row>>, Vec<Call<'c>>)> {
+    let wanted = asking.iter().map(Asking::left).sum::<i64>().max(0) as usize;
+    let all: Vec<&Lines> = asking.iter().map(|asking| &asking.lines).collect();
+    if wanted < 2 || before.is_empty() || !looking.is_mixed(&all, wanted) {
+        return Ok((Vec::new(), before));
+    }
+    if let Some(room) = room {
+        let next = looking.candidates(&all, wanted + MORE_VENTURES, |key| room.is_full(key));
+        room.hold(tx, Lock::Active, next.iter().map(|bounds| &bounds[..]))?;
+    }
+    let rows = before.into_iter().map(|call| tx.run(call)).collect::<Result<_>>()?;
+    Ok((rows, Vec::new()))
 }
 
 /// Ripens what is due and looks at all lanes.

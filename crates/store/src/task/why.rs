@@ -19,7 +19,8 @@ use crate::wait;
 use std::collections::BTreeMap;
 use windlass_domain::id::TaskId;
 use windlass_domain::limit::{
-    Bound, Count, Counts, Key, Limits, Mode, Names, Scope, WINDOW_MS, room as room_left,
+    Bound, Count, Counts, Key, Limits, Mode, Names, Scope, WINDOW_MS, drained_by_moves,
+    room as room_left,
 };
 use windlass_domain::pins::Pins;
 use windlass_domain::state::State;
@@ -294,10 +295,13 @@ fn add_line(tx: &mut dyn Tx, facts: &mut Facts, limits: &Limits, place: Vec<Valu
     facts.line.ventures = count(tx, Call::one(&VENTURES, line))?;
     let since = facts.now.plus_ms(-WINDOW_MS);
     let params = vec![queue.into(), since.into(), PACE_ROWS.into()];
-    if let Some(row) = tx.run(Call::one(&PACE, params))?.first() {
-        facts.line.drained = row.int(0)?;
-        let began = row.maybe(1, Row::time)?;
-        facts.line.drained_over_ms = began.map_or(0, |began| facts.now.since_ms(began).max(1));
-    }
+    let rows = tx.run(Call::one(&PACE, params))?;
+    let moves = rows.iter().map(|row| Ok((row.time(0)?.as_ms(), row.int(1)?)));
+    let moves = moves.collect::<Result<Vec<(i64, i64)>>>()?;
+    let told = rows.first().map_or(Ok(None), |row| row.maybe(2, Row::time))?;
+    let since = told.map_or(since, |told| told.max(since)).as_ms();
+    let line = &mut facts.line;
+    (line.drained, line.drained_over_ms) =
+        drained_by_moves(facts.now.as_ms(), since, line.pending, &moves);
     Ok(())
 }

@@ -84,13 +84,24 @@ impl Pair {
 async fn every_call_is_done_once_and_answered(pooled: bool) {
     let pair = Pair::start(pooled).await;
     let jobs = [job(), job(), job(), job()];
+    let other = || task(|r| r.queue = Some("other".into()));
     let (tasks, batch) = (pair.tasks.clone(), jobs.to_vec());
     let submitted = pair.in_doubt(async move { tasks.submit(batch).await }).await;
     for (job, outcome) in jobs.iter().zip(submitted) {
-        // It may be called a duplicate: the second look cannot know who wrote the first.
-        assert_eq!(outcome.unwrap().id, job.id);
+        // Once it was called a duplicate, and so nobody was woken for it.
+        let told = outcome.unwrap();
+        assert_eq!((told.id, told.status, told.duplicate), (job.id, State::Pending, false));
         assert_eq!(pair.story(job.id).await, ["submit:pending"]);
     }
+
+    // What an earlier call has written is a duplicate, also in doubt.
+    let (tasks, again) = (pair.tasks.clone(), vec![other(), jobs[0].clone()]);
+    let submitted = pair.in_doubt(async move { tasks.submit(again).await }).await;
+    let told = submitted.into_iter().map(|outcome| outcome.unwrap().duplicate);
+    assert_eq!(told.collect::<Vec<_>>(), [false, true]);
+    let (tasks, whole) = (pair.tasks.clone(), vec![other(), other()]);
+    let submitted = pair.in_doubt(async move { tasks.submit_atomic(whole).await }).await.unwrap();
+    assert!(submitted.iter().all(|told| !told.duplicate), "{submitted:?}");
 
     let held = pair.claim(3).await;
     assert_eq!(held.len(), 3);
@@ -124,10 +135,11 @@ async fn every_call_is_done_once_and_answered(pooled: bool) {
     let (tasks, alone) = (pair.tasks.clone(), task(|r| r.queue = Some("alone".into())));
     let submitted = pair.in_doubt(async move { tasks.submit(vec![alone]).await }).await;
     let held = waiting.got().concat();
-    assert_eq!(held[0].task.id, submitted[0].as_ref().unwrap().id);
+    let told = submitted[0].as_ref().unwrap();
+    assert_eq!((held[0].task.id, told.duplicate), (told.id, false));
     assert_eq!(pair.story(held[0].task.id).await, ["submit:pending", "claim:claimed"]);
     assert_eq!(pair.finish(&held[0], complete()).await, State::Completed);
-    assert_eq!(pair.database.stats().ambiguous_commits, 9);
+    assert_eq!(pair.database.stats().ambiguous_commits, 11);
     approvals_too(&pair).await;
     pair.tasks.store().close();
 }

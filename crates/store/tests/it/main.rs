@@ -31,6 +31,7 @@ mod refusal_column;
 mod refusal_json;
 mod refusal_record;
 mod refusal_vote;
+mod seat;
 mod share;
 mod sqlite;
 mod sqlite_checkpoint;

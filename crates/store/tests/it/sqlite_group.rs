@@ -51,6 +51,27 @@ fn a_failing_job_leaves_the_others_of_its_group() {
 }
 
 #[test]
+fn a_failing_job_that_follows_only_reads_takes_nobody_along() {
+    static COUNT: Statement = sql("SELECT count(*) FROM item");
+    let store = with_table(Options::default());
+    store.write(|tx| insert(tx, "a")).unwrap();
+    let (release, first) = store.occupy(Lane::Write);
+    // It writes nothing, so the next one has no savepoint: when that fails, all is undone.
+    let look = store.submit(Lane::Write, |tx| tx.run(Call::one(&COUNT, vec![])).map(drop));
+    let bad = store.submit(Lane::Write, |tx| {
+        insert(tx, "b")?;
+        insert(tx, "a")
+    });
+    let late = store.submit(Lane::Write, |tx| insert(tx, "c"));
+    release.send(()).unwrap();
+    told(&first).unwrap();
+    told(&look).unwrap();
+    assert!(matches!(told(&bad), Err(Error::Constraint { .. })));
+    told(&late).unwrap();
+    assert_eq!(store.keys(), ["a", "c"]);
+}
+
+#[test]
 fn a_panicking_body_is_rolled_back_and_the_writer_lives() {
     let store = with_table(Options::default());
     let (release, _first) = store.occupy(Lane::Write);

@@ -2,26 +2,21 @@
 //!
 //! Invariant: an attempt's deltas stand in one buffer that everybody reads by index; nobody has a
 //! queue of its own, so a slow reader costs nothing. A buffer ends with its attempt.
-//! Absent: the database. It is asked once an attempt whether the lease holds, told that text
-//! comes, and told again now and then that the holder lives; no delta is written there.
+//! Absent: the database; see [`super::posting`]. No delta is written there.
 
 use serde_json::Value as Json;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
-use uuid::Uuid;
+use tokio::sync::{OnceCell, watch};
 use windlass_domain::delta::{Kept, MAX_TEXT_BYTES, RENEWALS_A_LEASE};
-use windlass_domain::id::{ChangeId, LeaseDigest, LeaseId, SessionId, TaskId};
+use windlass_domain::id::{LeaseDigest, LeaseId, SessionId, TaskId};
 use windlass_domain::refusal::Refusal;
-use windlass_domain::validate;
-use windlass_store::delta::Source;
-use windlass_store::error::{Error, Rejection};
-use windlass_store::store::Wake;
-use windlass_store::task::{Beat, BeginStream};
+use windlass_store::task::Assignment;
 
-use super::{Engine, Result};
+use super::Result;
+use super::handed::{Attempt, Handed};
 
 /// How many deltas a reader takes at once.
 const PAGE: usize = 256;
@@ -54,22 +49,26 @@ pub(super) struct Text {
     pub(super) task: TaskId,
     pub(super) attempt: i32,
     /// Whose deltas are taken; `None` when another node takes them and this is a copy.
-    holder: Option<Holder>,
+    pub(super) holder: Option<Holder>,
     kept: RwLock<Buffer>,
     /// Where its bytes are counted until nobody has it any more. A copy's are counted where it is
     /// a copy of.
     memory: Option<Arc<Memory>>,
     grown: watch::Sender<Grown>,
     signs: Mutex<Signs>,
+    /// Set when the database knows that the text is here.
+    pub(super) noted: OnceCell<()>,
 }
 
 /// Who posts a text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Holder {
-    lease: LeaseId,
-    lease_ms: i64,
+    pub(super) lease: LeaseId,
+    pub(super) lease_ms: i64,
+    /// What its session asked for as the length of its leases, if it did.
+    pub(super) asked_ms: Option<i64>,
     /// Its session, if the task is in a session's hands.
-    session: Option<SessionId>,
+    pub(super) session: Option<SessionId>,
 }
 
 #[derive(Default)]
@@ -88,11 +87,11 @@ pub(super) struct Grown {
 }
 
 /// When the holder last gave a sign of life.
-struct Signs {
+pub(super) struct Signs {
     /// That the database knows of.
-    renewed: Instant,
+    pub(super) renewed: Instant,
     /// Of whatever kind; also when the database was asked.
-    seen: Instant,
+    pub(super) seen: Instant,
 }
 
 impl Text {
@@ -116,6 +115,7 @@ impl Text {
             memory,
             grown: watch::Sender::new(Grown::default()),
             signs: Mutex::new(Signs { renewed: now, seen: now }),
+            noted: OnceCell::new(),
         })
     }
 
@@ -127,7 +127,7 @@ impl Text {
         self.holder.is_none()
     }
 
-    fn is_under(&self, lease: LeaseId) -> bool {
+    pub(super) fn is_under(&self, lease: LeaseId) -> bool {
         self.holder.is_some_and(|holder| holder.lease == lease)
     }
 
@@ -175,12 +175,12 @@ impl Text {
         self.grown.send_if_modified(|grown| !std::mem::replace(&mut grown.ended, true));
     }
 
-    fn signs(&self) -> MutexGuard<'_, Signs> {
+    pub(super) fn signs(&self) -> MutexGuard<'_, Signs> {
         self.signs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the lease is to be renewed now; the caller does it, or says that it could not.
-    fn is_to_renew(&self) -> bool {
+    pub(super) fn is_to_renew(&self) -> bool {
         let lease_ms = self.holder.map_or(0, |holder| holder.lease_ms.max(0));
         let every = Duration::from_millis(lease_ms as u64) / RENEWALS_A_LEASE;
         let mut signs = self.signs();
@@ -225,6 +225,8 @@ pub(super) struct Deltas {
 
 #[derive(Default)]
 struct State {
+    /// What may begin at once.
+    handed: Handed,
     texts: HashMap<TaskId, Arc<Text>>,
     /// Own texts that ended a moment ago: another node may be about to ask for them.
     ended: HashMap<TaskId, (Instant, Arc<Text>)>,
@@ -242,12 +244,12 @@ impl Deltas {
     }
 
     /// An empty text that is posted to this node.
-    fn posted(&self, task: TaskId, attempt: i32, holder: Holder) -> Arc<Text> {
+    pub(super) fn posted(&self, task: TaskId, attempt: i32, holder: Holder) -> Arc<Text> {
         Text::new(task, attempt, Some(holder), Some(Arc::clone(&self.memory)))
     }
 
     /// Lets texts that ended go when there is no room for a whole one any more.
-    fn make_room(&self) {
+    pub(super) fn make_room(&self) {
         let used = self.memory.used.load(Ordering::Relaxed);
         if used + MAX_TEXT_BYTES > self.memory.most {
             self.lock().ended.clear();
@@ -277,9 +279,35 @@ impl Deltas {
         found.filter(|text| text.attempt == attempt && !text.is_copy()).map(Arc::clone).next()
     }
 
-    /// Forgets texts that ended a while ago.
+    /// Forgets texts that ended a while ago, and attempts that let their readers wait.
     pub(super) fn forget_ended(&self) {
-        self.lock().ended.retain(|_, (at, _)| at.elapsed() < KEPT);
+        let mut state = self.lock();
+        state.ended.retain(|_, (at, _)| at.elapsed() < KEPT);
+        state.handed.forget(Instant::now());
+    }
+
+    /// A session was given these: their texts may begin.
+    pub(super) fn handed(&self, id: SessionId, asked_ms: Option<i64>, given: &[Assignment]) {
+        let mut state = self.lock();
+        let now = Instant::now();
+        given.iter().for_each(|assignment| state.handed.add(id, asked_ms, assignment, now));
+    }
+
+    /// The text of an attempt that was handed out a moment ago and of whose end nobody has heard.
+    pub(super) fn begin_handed(
+        &self,
+        task: TaskId,
+        lease: LeaseId,
+        from: u64,
+    ) -> Option<Arc<Text>> {
+        if from > 0 {
+            return None;
+        }
+        let attempt = self.lock().handed.take(task, lease, Instant::now())?;
+        let Attempt { number, lease, lease_ms, asked_ms, session } = attempt;
+        let holder = Holder { lease, lease_ms, asked_ms, session: Some(session) };
+        let text = self.begin(self.posted(task, number, holder));
+        text.is_under(lease).then_some(text)
     }
 
     /// A new text; an older one of the task ends. One of the same attempt that is here already
@@ -304,6 +332,7 @@ impl Deltas {
     /// by the node that has the deltas, after the last of them.
     pub(super) fn end(&self, task: TaskId, lease: Option<LeaseDigest>) {
         let mut state = self.lock();
+        state.handed.end(task, lease);
         if let Some(text) = state.texts.get(&task) {
             let held = text.holder.map(|holder| holder.lease.digest());
             if held.is_some() && (lease.is_none() || held == lease) {
@@ -374,7 +403,7 @@ impl Deltas {
         state.watched.keys().filter(without).copied().collect()
     }
 
-    fn quiet(&self) -> Vec<Arc<Text>> {
+    pub(super) fn quiet(&self) -> Vec<Arc<Text>> {
         let state = self.lock();
         let is_quiet = |text: &&Arc<Text>| !text.is_copy() && text.is_quiet();
         state.texts.values().filter(is_quiet).cloned().collect()
@@ -393,130 +422,6 @@ impl State {
     fn look(&self, task: TaskId) {
         if let Some(watched) = self.watched.get(&task) {
             watched.send_modify(|_| {});
-        }
-    }
-}
-
-impl Engine {
-    /// Takes deltas of the attempt that a lease holds, from an index on; returns the next index.
-    /// Indexes that are there already are ignored, a gap is refused. A delta is a sign of life.
-    pub async fn post_deltas(
-        &self,
-        task: TaskId,
-        lease: LeaseId,
-        from_offset: u64,
-        deltas: Vec<Json>,
-    ) -> Result<u64> {
-        validate::batch("/deltas", deltas.len(), 0)?;
-        let text = match self.inner.deltas.text(task) {
-            Some(text) if text.is_under(lease) => text,
-            _ => self.begin_text(task, lease, from_offset).await?,
-        };
-        if text.is_to_renew() {
-            self.renew_by_delta(&text, lease).await?;
-        }
-        self.inner.deltas.make_room();
-        let next = text.append(from_offset, deltas)?;
-        // After the readers have it: now and then this is a commit.
-        if let Some(session) = text.holder.and_then(|holder| holder.session)
-            && let Err(error) = self.touch(session).await
-        {
-            // The lease decides; a provider that polls learns it by its next claim.
-            tracing::debug!(%session, %error, "deltas came from a session that is gone");
-        }
-        if text.grown.borrow().ended {
-            // It ended meanwhile: the database knows how.
-            self.beat_once(task, lease, None).await?;
-        }
-        Ok(next)
-    }
-
-    /// The first delta that this node gets of an attempt: the database says whether the lease
-    /// holds, and is told where the text is.
-    async fn begin_text(&self, task: TaskId, lease: LeaseId, from: u64) -> Result<Arc<Text>> {
-        let holder = match self.inner.held.holder(task, lease) {
-            Some(known) => Some(known),
-            None => self.inner.sessions.holder(task).await?,
-        };
-        let (session, lease_ms) = (holder.map(|(id, _)| id), holder.and_then(|(_, ms)| ms));
-        if from > 0 {
-            // Its beginning went to another node. Whoever has it goes on there, or begins here.
-            self.beat_once(task, lease, lease_ms).await?;
-            return Err(Refusal::DeltaGap { expected: 0, from }.into());
-        }
-        let (node, change) = (self.inner.node, ChangeId(Uuid::now_v7()));
-        let item = BeginStream { task, lease, lease_ms, node, change };
-        let begun = self.inner.tasks.begin_stream(item).await?;
-        let holder = Holder { lease, lease_ms: begun.lease_ms, session };
-        let text = self.inner.deltas.begin(self.inner.deltas.posted(task, begun.attempt, holder));
-        if !text.is_under(lease) {
-            // A later attempt has begun meanwhile: the database refuses this one.
-            self.beat_once(task, lease, lease_ms).await?;
-            return Err(Error::Busy("the task was being changed; post again".into()).into());
-        }
-        self.tell_event();
-        self.inner.store.tell(Wake::Stream);
-        Ok(text)
-    }
-
-    async fn renew_by_delta(&self, text: &Arc<Text>, lease: LeaseId) -> Result<()> {
-        let lease_ms = text.holder.map(|holder| holder.lease_ms);
-        match self.beat_once(text.task, lease, lease_ms).await {
-            Ok(()) => Ok(()),
-            Err(error @ super::Error::Refused(_)) => {
-                self.inner.deltas.remove(text);
-                Err(error)
-            }
-            // The lease holds for a while without it; the next delta tries again.
-            Err(error) => {
-                tracing::warn!(task = %text.task, %error, "a lease was not renewed by a delta");
-                let earlier = Instant::now().checked_sub(Duration::from_secs(3_600));
-                text.signs().renewed = earlier.unwrap_or_else(Instant::now);
-                Ok(())
-            }
-        }
-    }
-
-    async fn beat_once(&self, task: TaskId, lease: LeaseId, lease_ms: Option<i64>) -> Result<()> {
-        let beat = Beat {
-            task,
-            lease,
-            lease_ms,
-            checkpoint: None,
-            progress: None,
-            actor: "delta".into(),
-            change: ChangeId(Uuid::now_v7()),
-        };
-        match self.inner.tasks.heartbeat(vec![beat]).await.pop() {
-            Some(Err(Rejection::Refused(refusal))) => Err(refusal.into()),
-            Some(Err(Rejection::Failed(error))) => Err(error.into()),
-            Some(Ok(_)) | None => Ok(()),
-        }
-    }
-
-    /// Ends texts whose attempts are over, should nobody have told.
-    pub(super) async fn check_texts(&self) {
-        self.inner.deltas.forget_ended();
-        let quiet = self.inner.deltas.quiet();
-        if quiet.is_empty() {
-            return;
-        }
-        let tasks: Vec<TaskId> = quiet.iter().map(|text| text.task).collect();
-        let found = match self.inner.sources.find(tasks).await {
-            Ok(found) => found,
-            Err(error) => return tracing::debug!(%error, "nobody knows which texts are over"),
-        };
-        for text in quiet {
-            // Its provider may have gone on at another node.
-            let is_here = |source: &Source| {
-                (source.task, source.attempt) == (text.task, text.attempt)
-                    && source.node == self.inner.node
-            };
-            if found.iter().any(|source| source.is_held && is_here(source)) {
-                text.signs().seen = Instant::now();
-            } else {
-                self.inner.deltas.remove(&text);
-            }
         }
     }
 }

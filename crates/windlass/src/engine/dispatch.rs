@@ -194,13 +194,15 @@ impl Dispatcher {
         self.lock().waiting.len()
     }
 
-    /// A queue may have `count` more tasks.
-    pub(super) fn wake(&self, queue: &str, count: usize) {
+    /// A queue may have `count` more tasks. Returns how many of them nobody here was given in the
+    /// transaction that submitted them.
+    pub(super) fn wake(&self, queue: &str, count: usize) -> usize {
         let mut state = self.lock();
-        let Some(known) = state.queues.get_mut(queue) else { return };
+        let Some(known) = state.queues.get_mut(queue) else { return count };
         let done = known.handed_over.min(count);
         known.handed_over -= done;
         state.wake(queue, (count - done).min(CHAIN));
+        count - done
     }
 
     /// Any queue may have something: one of each looks.

@@ -196,24 +196,26 @@ impl Engine {
         }
         if !request.tasks.is_empty() {
             let taken = self.inner.tasks.claim_tasks(&claim, request.tasks).await?;
-            self.attended(id, &taken);
+            self.attended(&session, &taken);
             self.tell_event();
             return Ok(self.inner.tasks.fill_steps(taken).await?);
         }
         let claiming =
             self.inner.dispatcher.claim(claim, request.wait, self.inner.phase.subscribe());
         let taken = self.while_alive(id, claiming).await?;
-        self.attended(id, &taken);
+        self.attended(&session, &taken);
         if !taken.is_empty() {
             self.tell_event();
         }
         Ok(self.inner.tasks.fill_steps(taken).await?)
     }
 
-    /// A session that has a stream on this node is told by it what becomes of these.
-    fn attended(&self, id: SessionId, taken: &[Assignment]) {
+    /// A session that has a stream on this node is told by it what becomes of these; and its
+    /// deltas go on at once.
+    fn attended(&self, session: &Session, taken: &[Assignment]) {
         let held = taken.iter().map(|assignment| (assignment.task.id, assignment.lease_id));
-        self.inner.held.add(id, held);
+        self.inner.held.add(session.id, held);
+        self.inner.deltas.handed(session.id, session.lease_ms, taken);
     }
 
     /// How many more tasks a session may take, where its type says how many it holds; the store

@@ -201,6 +201,7 @@ impl Engine {
     async fn assign(&self, session: &Session, assignments: Vec<Assignment>) -> Result<()> {
         let id = session.id;
         let held = &self.inner.held;
+        self.inner.deltas.handed(id, session.lease_ms, &assignments);
         let told = held.add_to(id, Some(session.stream_epoch), assignments);
         let (new, events) = match told.or_else(|unread| held.add_to(id, None, unread)) {
             Ok(told) => told,

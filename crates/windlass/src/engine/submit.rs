@@ -117,8 +117,12 @@ impl Engine {
 
     fn tell_ready(&self, queues: HashMap<String, usize>) {
         for (queue, count) in queues {
-            self.inner.dispatcher.wake(&queue, count);
-            self.inner.store.tell(Wake::Ready(queue));
+            // Other nodes need not look for what somebody here has already.
+            let told = match self.inner.dispatcher.wake(&queue, count) {
+                0 => Wake::Event,
+                _ => Wake::Ready(queue),
+            };
+            self.inner.store.tell(told);
         }
         self.inner.log.look();
     }

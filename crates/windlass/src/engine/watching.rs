@@ -54,20 +54,17 @@ impl Engine {
         let subscription = Subscription::new(self, task);
         self.inner.log.needed();
         let first = self.look_at(task).await?.task;
-        let watcher = Watcher {
-            subscription,
-            reader: Reader::at(after),
-            text: None,
-            was_alive: !first.status.is_terminal(),
-            seen: Some(first),
-            ready: VecDeque::new(),
-            finished: false,
-        };
-        let next = |mut watcher: Watcher| async move {
-            let watched = watcher.next().await?;
-            Some((watched, watcher))
-        };
-        Ok(Box::pin(futures_util::stream::unfold(watcher, next)))
+        let was_alive = !first.status.is_terminal();
+        let reader = Reader::at(after);
+        Ok(Watcher { was_alive, seen: Some(first), reader, ..Watcher::new(subscription) }.stream())
+    }
+
+    /// Watches a task that is about to be submitted here, under an id that nobody else knows yet;
+    /// so nothing has to be read. Said before the submit, and of use only if the task was new.
+    pub fn watch_new(&self, task: TaskId) -> Watching {
+        let subscription = Subscription::new(self, task);
+        self.inner.log.needed();
+        Watcher { is_new: true, ..Watcher::new(subscription) }.stream()
     }
 
     /// Of how many running attempts this node has the text.
@@ -112,10 +109,33 @@ struct Watcher {
     ready: VecDeque<Watched>,
     /// The task had not ended when it was first seen: its last text is looked for everywhere.
     was_alive: bool,
+    /// It was submitted after the watch had begun, and nobody has told of anything since.
+    is_new: bool,
     finished: bool,
 }
 
 impl Watcher {
+    fn new(subscription: Subscription) -> Watcher {
+        Watcher {
+            subscription,
+            reader: Reader::at(None),
+            text: None,
+            seen: None,
+            ready: VecDeque::new(),
+            was_alive: true,
+            is_new: false,
+            finished: false,
+        }
+    }
+
+    fn stream(self) -> Watching {
+        let next = |mut watcher: Watcher| async move {
+            let watched = watcher.next().await?;
+            Some((watched, watcher))
+        };
+        Box::pin(futures_util::stream::unfold(self, next))
+    }
+
     async fn next(&mut self) -> Option<Watched> {
         loop {
             if let Some(watched) = self.ready.pop_front() {
@@ -164,6 +184,7 @@ impl Watcher {
         // What was seen before the last reason to look is old, unless it was the end.
         if newest.has_changed().unwrap_or(true) {
             self.seen.take_if(|seen| !seen.status.is_terminal());
+            self.is_new = false;
         }
         let text = newest.borrow_and_update().clone();
         let is_mine =
@@ -172,15 +193,25 @@ impl Watcher {
             self.go_on_with(text);
             return Some(());
         }
+        if std::mem::take(&mut self.is_new) {
+            return self.wait().await;
+        }
         let found = match self.seen.take() {
             Some(seen) => seen,
-            None => match engine.look_at(task).await {
-                Ok(found) => found.task,
-                Err(error) => {
-                    tracing::warn!(%task, %error, "a watcher was let go");
-                    return None;
+            None => {
+                // A text that begins meanwhile is not kept waiting for the answer.
+                let looked = tokio::select! {
+                    looked = engine.look_at(task) => looked,
+                    _ = newest.changed() => return Some(()),
+                };
+                match looked {
+                    Ok(found) => found.task,
+                    Err(error) => {
+                        tracing::warn!(%task, %error, "a watcher was let go");
+                        return None;
+                    }
                 }
-            },
+            }
         };
         if found.status.is_terminal() {
             let is_there = text.as_ref().is_some_and(|text| text.attempt == found.attempt);
@@ -200,7 +231,12 @@ impl Watcher {
             // Its text may be on another node.
             engine.inner.mirrors.look();
         }
-        let mut phase = engine.inner.phase.subscribe();
+        self.wait().await
+    }
+
+    /// Until there is a reason to look; `None`: this node does not go on.
+    async fn wait(&mut self) -> Option<()> {
+        let mut phase = self.subscription.engine.inner.phase.subscribe();
         let newest = self.subscription.newest.as_mut()?;
         tokio::select! {
             _ = newest.changed() => Some(()),

@@ -12,6 +12,7 @@ mod delegation;
 mod delta;
 mod dispatch;
 mod duty;
+mod first_delta;
 mod limit;
 mod log;
 mod message;

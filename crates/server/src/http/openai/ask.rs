@@ -12,7 +12,7 @@ use windlass::Engine;
 use windlass::domain::id::TaskId;
 use windlass::domain::refusal::Refusal;
 use windlass::domain::request::SubmitRequest;
-use windlass::engine::{Error, Phase};
+use windlass::engine::{Error, Phase, Watching};
 use windlass::store::error::Rejection;
 use windlass::store::task::Task;
 
@@ -29,6 +29,8 @@ pub struct Ticket {
     actor: String,
     /// Nobody has to wait: the answer can be asked for later.
     is_kept: bool,
+    /// A watch of the task that began before it was submitted, if its answer is to be streamed.
+    pub watching: Option<Watching>,
 }
 
 impl Ticket {
@@ -42,6 +44,7 @@ impl Ticket {
         order: &Ordered,
     ) -> Result<Ticket> {
         let target = api.target(text(&body, "model")?).await?;
+        let is_streamed = body.get("stream") == Some(&Value::Bool(true));
         // As text: both databases would sort its fields, and models read them in their order.
         let body = serde_json::to_string(&order.arrange(&Value::Object(body))).unwrap_or_default();
         let mut request = SubmitRequest {
@@ -56,10 +59,14 @@ impl Ticket {
         let task = new_task(api, &request, caller).map_err(too_large)?;
         let (engine, actor) = (api.engine.clone(), caller.actor.clone());
         // Before the submit: its caller may go away while it is under way.
-        let mut ticket = Ticket { engine, id: task.id, actor, is_kept };
+        let watching = is_streamed.then(|| engine.watch_new(task.id));
+        let mut ticket = Ticket { engine, id: task.id, actor, is_kept, watching };
         let outcome = api.engine.submit(vec![task]).await.pop();
         match outcome.ok_or_else(|| Problem::from(no_outcome()))? {
-            Ok(submitted) => ticket.id = submitted.id,
+            Ok(submitted) => {
+                ticket.id = submitted.id;
+                ticket.watching.take_if(|_| submitted.duplicate);
+            }
             Err(rejection) => {
                 // What was not refused may be there all the same: nobody waits for it.
                 if matches!(rejection, Rejection::Refused(_)) {
@@ -74,7 +81,7 @@ impl Ticket {
     /// Somebody who looks at a task and does not decide about it.
     pub fn looking_at(api: &Api, caller: &Caller, id: TaskId) -> Ticket {
         let (engine, actor) = (api.engine.clone(), caller.actor.clone());
-        Ticket { engine, id, actor, is_kept: true }
+        Ticket { engine, id, actor, is_kept: true, watching: None }
     }
 
     /// The task goes on whoever waits.

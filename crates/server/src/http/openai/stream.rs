@@ -203,10 +203,13 @@ struct Following {
 }
 
 /// Streams the answer of a task.
-pub async fn open(api: &Api, ticket: Ticket, mut dialect: Dialect) -> Result<Response> {
+pub async fn open(api: &Api, mut ticket: Ticket, mut dialect: Dialect) -> Result<Response> {
     let id = ticket.id;
     let place = dialect.place();
-    let watching = api.engine.watch_from(id, place).await?;
+    let watching = match ticket.watching.take() {
+        Some(watching) => watching,
+        None => api.engine.watch_from(id, place).await?,
+    };
     let mut ready = VecDeque::from([Event::default().comment("queued")]);
     if dialect.is_greeted() {
         ready.extend(dialect.greeting(&api.task(id).await?));

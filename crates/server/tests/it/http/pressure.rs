@@ -35,6 +35,10 @@ const REPLAY: &str = "/v1/tasks/00000000-0000-7000-8000-000000000001/replay";
 
 async fn every_answer_to_a_submit_carries_the_level(server: Server) {
     let task = || json!({ "queue": "q", "id": "00000000-0000-7000-8000-000000000001" });
+    let delegation = |callee: &str| {
+        let id = "00000000-0000-7000-8000-000000000002";
+        json!({ "id": id, "caller": "a", "callee": callee, "payload": {} })
+    };
     for (path, body, status) in [
         ("/v1/tasks", task(), 201),
         ("/v1/tasks", task(), 200),
@@ -44,6 +48,10 @@ async fn every_answer_to_a_submit_carries_the_level(server: Server) {
         ("/v1/tasks/batch", json!({ "tasks": [task()] }), 201),
         ("/v1/tasks/batch", json!({ "tasks": [task()], "atomic": false }), 200),
         ("/v1/tasks/batch", json!({ "tasks": [{ "queue": "" }] }), 422),
+        ("/v1/delegations", delegation("b"), 201),
+        ("/v1/delegations", delegation("b"), 200),
+        ("/v1/delegations", json!({ "caller": "a" }), 422),
+        ("/v1/delegations", json!("no object"), 422),
         (REPLAY, json!({ "from": "beginning" }), 409),
         (REPLAY, json!({ "from": "nowhere" }), 422),
         ("/v1/chat/completions", json!({ "model": "m", "messages": [{}] }), 404),
@@ -96,6 +104,10 @@ async fn a_pressed_server_says_so_also_when_it_refuses(server: Server) {
     server.submit("q").await;
     eventually("it is pressed", || async { pressure(&server).await["level"] == "critical" }).await;
     let refused = server.post("/v1/tasks", json!({ "queue": "q" })).await;
+    assert_eq!(refused.header("windlass-backpressure"), Some("critical"));
+    refused.refused(429, "queue_full");
+    let delegated = json!({ "caller": "a", "callee": "b", "payload": {} });
+    let refused = server.post("/v1/delegations", delegated).await;
     assert_eq!(refused.header("windlass-backpressure"), Some("critical"));
     refused.refused(429, "queue_full");
     let many = json!({ "tasks": [{ "queue": "q" }] });

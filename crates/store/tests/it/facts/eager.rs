@@ -19,6 +19,7 @@ conformance!(
     where_another_task_waits_the_oldest_goes_first,
     a_task_that_is_known_is_not_handed_over_again,
     a_batch_is_handed_over_to_those_who_wait,
+    of_a_batch_the_more_urgent_are_handed_over_whatever_lanes_they_stand_in,
     what_is_left_of_a_batch_goes_only_to_those_who_would_take_it,
     everybody_who_waited_is_told_that_all_was_refused,
     by_hand_a_task_begins_held_only_as_a_claim_would_leave_it,
@@ -188,6 +189,40 @@ fn refused(world: &World) -> NewTask {
 
 // A claim that was taken along for a task that is refused was once given the other task of the
 // batch, whatever that was.
+async fn of_a_batch_the_more_urgent_are_handed_over_whatever_lanes_they_stand_in(dialect: Dialect) {
+    let rule = Rule {
+        scope: Scope::Global,
+        name: None,
+        max_active: Some(100),
+        max_pending: None,
+        rate: None,
+    };
+    let limits = Limits::new([rule]);
+    for limits in [None, Some(limits)] {
+        let world = World::new(dialect).await;
+        world.tasks.bind(limits);
+        let waiting = Waiting::of(&world);
+        let urgent = |agent: &str, priority: i32| {
+            task(|r| {
+                (r.venture, r.agent) = (Some("acme".into()), Some(agent.into()));
+                r.priority = Some(priority);
+            })
+        };
+        let batch = [("a", 9), ("a", 0), ("a", 0), ("b", 5), ("b", 4), ("b", -1)];
+        waiting.enter(claim_of("w1", &["q"], 3));
+        world.submit_all(batch.map(|(agent, priority)| urgent(agent, priority)).to_vec()).await;
+        let got = waiting.got().concat();
+        let mut priorities: Vec<i32> = got.iter().map(|held| held.task.priority).collect();
+        priorities.sort_unstable();
+        // Once only the heads of the lanes were looked at, and a task of the usual priority went
+        // before an urgent one.
+        assert_eq!(priorities, [4, 5, 9]);
+        // What waits is taken in the same order by the next one who comes.
+        let left = world.claim("w2", 2).await;
+        assert_eq!(left.iter().map(|held| held.task.priority).collect::<Vec<_>>(), [0, 0]);
+    }
+}
+
 async fn what_is_left_of_a_batch_goes_only_to_those_who_would_take_it(dialect: Dialect) {
     let world = World::new(dialect).await;
     let refused = refused(&world);

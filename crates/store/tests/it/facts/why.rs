@@ -39,6 +39,7 @@ conformance!(
     the_place_in_line_is_counted_within_its_lane,
     more_than_a_thousand_before_it_are_not_counted,
     the_start_is_estimated_from_the_pace_of_its_queue,
+    a_pace_is_that_of_the_last_minute_as_far_as_something_waited,
     everything_that_holds_a_task_back_is_told_in_order,
 );
 
@@ -454,9 +455,39 @@ async fn the_start_is_estimated_from_the_pace_of_its_queue(dialect: Dialect) {
     world.claim("w1", 5).await;
     // Five in ten seconds; five stand before it.
     assert_eq!(wait(last).await, Some(12_000));
+    // And no more in the next ten, although tasks waited. Once the pace counted from the first move
+    // of the last minute on, whatever that was.
+    world.pass_ms(10_000);
+    worker(&world, |_| {}).await;
+    assert_eq!(wait(last).await, Some(24_000));
     world.pass_ms(60_001);
     worker(&world, |_| {}).await;
     assert_eq!(wait(last).await, None, "nothing has left it lately");
+}
+
+async fn a_pace_is_that_of_the_last_minute_as_far_as_something_waited(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let wait = async |id: TaskId| match the_reason(&world, id).await {
+        Reason::Ready { estimated_wait_ms, .. } => estimated_wait_ms,
+        told => panic!("{told:?}"),
+    };
+    // More have waited for longer than a minute when the first of them leave, all at once.
+    world.submit_all((0..20).map(|_| job()).collect()).await;
+    world.pass_ms(90_000);
+    worker(&world, |_| {}).await;
+    world.claim("w1", 10).await;
+    let last = world.submit(job()).await;
+    // Ten in the last minute, and eleven are to leave: it was told as eleven milliseconds.
+    assert_eq!(wait(last).await, Some(66_000));
+    // A line that was empty for most of the minute moved as fast as while somebody stood in it.
+    world.claim("w1", 11).await;
+    world.pass_ms(120_000);
+    world.submit_all((0..4).map(|_| job()).collect()).await;
+    world.pass_ms(2_000);
+    world.claim("w1", 2).await;
+    let last = world.submit(job()).await;
+    worker(&world, |_| {}).await;
+    assert_eq!(wait(last).await, Some(3_000));
 }
 
 async fn everything_that_holds_a_task_back_is_told_in_order(dialect: Dialect) {
