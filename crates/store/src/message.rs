@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::statement;
 use crate::store::Store;
 use crate::tx::{Call, Tx};
-use crate::value::{Row, Value};
+use crate::value::{Row, Value, unreadable};
 use crate::{agent, audit, statement::Statement};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
@@ -111,6 +111,9 @@ pub struct Message {
     pub(crate) request_digest: String,
     #[serde(skip)]
     pub(crate) lease_id: Option<Uuid>,
+    /// Nobody can read what it says: it is for no handler.
+    #[serde(skip)]
+    pub(crate) is_unreadable: bool,
 }
 
 /// What became of a message.
@@ -267,7 +270,7 @@ fn fitting(new: &NewMessage) -> NewMessage {
         payload: if payload_fits {
             new.payload.clone()
         } else {
-            json!({ "omitted": "the payload is no JSON that can be kept" })
+            unreadable()
         },
         priority: new.priority.clamp(MIN_PRIORITY, MAX_PRIORITY),
         correlation_id: new.correlation_id.as_deref().map(|text| name(text, MAX_NAME_BYTES)),
@@ -287,7 +290,10 @@ pub(crate) fn lost(operation: &str) -> crate::error::Error {
     crate::error::Error::Internal { operation: operation.into(), detail }
 }
 
+/// A message as it is kept. One that was written by hand, past the database's checks, may hold what
+/// nobody can read: it is shown without it, and never keeps anybody from the others.
 pub(crate) fn read(row: &Row) -> Result<Message> {
+    let payload = row.json(5);
     let text = |index| row.maybe(index, |r, i| r.text(i).map(str::to_owned));
     Ok(Message {
         id: MessageId(row.uuid(0)?),
@@ -295,7 +301,8 @@ pub(crate) fn read(row: &Row) -> Result<Message> {
         to: row.text(2)?.to_owned(),
         kind: row.text(3)?.to_owned(),
         priority: row.int32(4)?,
-        payload: row.json(5)?,
+        is_unreadable: payload.is_err(),
+        payload: payload.unwrap_or_else(|_| unreadable()),
         correlation_id: row.text(6)?.to_owned(),
         idempotency_key: text(7)?,
         sent_by: row.text(8)?.to_owned(),

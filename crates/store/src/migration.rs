@@ -69,6 +69,8 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(41, "delegation", "0041_delegation"),
     migration!(45, "message", "0045_message"),
     migration!(46, "audit", "0046_audit"),
+    migration!(50, "readable", "0050_readable"),
+    migration!(51, "audit_order", "0051_audit_order"),
 ];
 
 impl Migration {

@@ -243,7 +243,16 @@ fn take_one(
         now.into(),
     ];
     let statement = if converses { &TAKE_TURN } else { &TAKE };
-    tx.run(Call::one(statement, params))?.first().map(delivery).transpose()
+    loop {
+        let rows = tx.run(Call::one(statement, params.clone()))?;
+        let Some(taken) = rows.first().map(delivery).transpose()? else { return Ok(None) };
+        if !taken.message.is_unreadable {
+            return Ok(Some(taken));
+        }
+        // It would be in everybody's way for ever; the next one may be taken instead.
+        let detail = "nobody can read what it says";
+        bury(tx, taken.message, Reason::Invalid, detail, None, None, "windlass")?;
+    }
 }
 
 fn delivery(row: &crate::value::Row) -> Result<Delivery> {

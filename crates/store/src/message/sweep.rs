@@ -40,24 +40,22 @@ impl Messages {
         self.store.write("message_leases", body).await
     }
 
-    /// Ends messages whose time passed before anybody took them, at most `limit`; how many.
-    pub async fn expire(&self, limit: usize) -> Result<usize> {
+    /// Ends messages whose time passed before anybody took them, at most `limit`: those.
+    pub async fn expire(&self, limit: usize) -> Result<Vec<Message>> {
         let body = move |tx: &mut dyn Tx| {
             let now = tx.now()?;
             let rows = tx.run(Call::one(&EXPIRED, vec![now.into(), Value::Int(limit as i64)]))?;
-            for row in &rows {
-                expire(tx, read(row)?, None, None)?;
-            }
-            Ok(rows.len())
+            rows.iter().map(|row| expire(tx, read(row)?, None, None)).collect()
         };
         self.store.write("message_expire", body).await
     }
 
-    /// Gives up what lies in inboxes that nobody reads, at most `limit`; how many. Messages get
-    /// there by hand, and when an agent is archived.
-    pub async fn bury_strays(&self, limit: usize) -> Result<usize> {
+    /// Gives up what lies in inboxes that nobody reads, at most `limit`: those. Messages get there
+    /// by hand, and when an agent is archived.
+    pub async fn bury_strays(&self, limit: usize) -> Result<Vec<Message>> {
         let body = move |tx: &mut dyn Tx| {
             let rows = tx.run(Call::one(&STRAY, vec![Value::Int(limit as i64)]))?;
+            let mut buried = Vec::new();
             for row in &rows {
                 let message = read(row)?;
                 let reason = match agent::find(tx, &message.to)? {
@@ -65,9 +63,9 @@ impl Messages {
                     None => Reason::UnknownAgent,
                 };
                 let detail = format!("nobody reads the inbox of {}", message.to);
-                bury(tx, message, reason, &detail, None, None, ACTOR)?;
+                buried.push(bury(tx, message, reason, &detail, None, None, ACTOR)?);
             }
-            Ok(rows.len())
+            Ok(buried)
         };
         self.store.write("message_strays", body).await
     }

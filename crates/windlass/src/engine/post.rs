@@ -84,7 +84,10 @@ impl Drop for Handover {
                 let ending = Ending::Return { failure: Failure::LeaseLost, error };
                 let id = delivery.message.id;
                 if let Err(error) = messages.end(id, delivery.lease, ending).await {
-                    tracing::warn!(message = %id, %error, "not given back; its lease decides");
+                    let correlation_id = &delivery.message.correlation_id;
+                    tracing::warn!(
+                        message_id = %id, correlation_id, %error, "not given back; its lease decides"
+                    );
                 }
             });
         }

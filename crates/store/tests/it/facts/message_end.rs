@@ -148,7 +148,7 @@ async fn a_message_that_expires_in_failing_hands_is_not_tried_again(dialect: Dia
     deliver(&world, &NewMessage { ttl_ms: Some(500), ..new("ceo") }).await;
     let one = take(&world, of("ceo"), 1).await.remove(0);
     world.pass_ms(500);
-    assert_eq!(messages(&world).expire(10).await.unwrap(), 0, "its handler may go on");
+    assert_eq!(messages(&world).expire(10).await.unwrap().len(), 0, "its handler may go on");
     assert_eq!(end(&world, &one, failed()).await.unwrap().status, Status::Expired);
 }
 
@@ -173,8 +173,8 @@ async fn inboxes_that_nobody_reads_are_emptied(dialect: Dialect) {
     agents.archive("vp", true, "tester").await.unwrap();
     assert!(take(&world, of("vp"), 1).await.is_empty());
     world.by_hand("INSERT INTO message (to_agent, type) VALUES ('ghost', 'boo')").unwrap();
-    assert_eq!(messages(&world).bury_strays(10).await.unwrap(), 2);
-    assert_eq!(messages(&world).bury_strays(10).await.unwrap(), 0);
+    assert_eq!(messages(&world).bury_strays(10).await.unwrap().len(), 2);
+    assert_eq!(messages(&world).bury_strays(10).await.unwrap().len(), 0);
     let sql = "SELECT to_agent, reason FROM dead_letter ORDER BY to_agent";
     assert_eq!(world.by_hand(sql).unwrap(), "ghost|unknown_agent\nvp|archived_agent");
 }
