@@ -60,9 +60,13 @@ impl Filter {
 /// Adds an entry, in the transaction of what it tells.
 pub fn write(tx: &mut dyn Tx, actor: &str, event: &str, detail: &Json) -> Result<()> {
     let now = tx.now()?;
+    tx.run(call(now, actor, event, detail)).map(drop)
+}
+
+/// The statement that adds an entry, for whoever sends it along with others.
+pub(crate) fn call(now: Timestamp, actor: &str, event: &str, detail: &Json) -> Call<'static> {
     let detail = Value::Json(json::canonical(detail));
-    let params = vec![now.into(), actor.into(), event.into(), detail];
-    tx.run(Call::one(&WRITE, params)).map(drop)
+    Call::one(&WRITE, vec![now.into(), actor.into(), event.into(), detail])
 }
 
 /// The repository of the audit; cheap to clone.

@@ -3,7 +3,7 @@
 //!
 //! Invariant: a row that somebody is changing is left to him, and looked at again a second later.
 
-use super::claim::{bury, expire, give_back};
+use super::claim::{Kept, bury, expire, give_back};
 use super::{Message, Messages, read};
 use crate::agent;
 use crate::error::Result;
@@ -33,7 +33,14 @@ impl Messages {
             for row in rows {
                 let error = Some("its handler fell silent".to_owned());
                 let message = read(&row)?;
-                swept.push(give_back(tx, message, Failure::LeaseLost, error, None, ACTOR)?);
+                swept.push(give_back(
+                    tx,
+                    message,
+                    Failure::LeaseLost,
+                    error,
+                    Kept::default(),
+                    ACTOR,
+                )?);
             }
             Ok(swept)
         };
@@ -45,7 +52,7 @@ impl Messages {
         let body = move |tx: &mut dyn Tx| {
             let now = tx.now()?;
             let rows = tx.run(Call::one(&EXPIRED, vec![now.into(), Value::Int(limit as i64)]))?;
-            rows.iter().map(|row| expire(tx, read(row)?, None, None)).collect()
+            rows.iter().map(|row| expire(tx, read(row)?, Kept::default(), None)).collect()
         };
         self.store.write("message_expire", body).await
     }
@@ -63,7 +70,7 @@ impl Messages {
                     None => Reason::UnknownAgent,
                 };
                 let detail = format!("nobody reads the inbox of {}", message.to);
-                buried.push(bury(tx, message, reason, &detail, None, None, ACTOR)?);
+                buried.push(bury(tx, message, reason, &detail, Kept::default(), None, ACTOR)?);
             }
             Ok(buried)
         };

@@ -97,11 +97,15 @@ async fn a_message_that_no_reader_understands_is_refused(dialect: Dialect) {
 async fn an_id_that_no_reader_finds_again_is_refused(dialect: Dialect) {
     let world = World::new(dialect).await;
     let id = |id: &str| {
-        Attempt::new(format!("INSERT INTO message (id, to_agent, type) VALUES ('{id}', 'ceo', 'x')"))
+        Attempt::new(format!(
+            "INSERT INTO message (id, to_agent, type) VALUES ('{id}', 'ceo', 'x')"
+        ))
     };
     let upper = "01890A5D-AC96-774B-BCCE-B302099A8057";
     let (words, text) = match dialect {
-        Dialect::Postgres => ("invalid input syntax for type uuid", "of no uuid, and 36 bytes, too"),
+        Dialect::Postgres => {
+            ("invalid input syntax for type uuid", "of no uuid, and 36 bytes, too")
+        }
         Dialect::Sqlite => ("lower case", "thirty-six characters and no uuid..!"),
     };
     all_refused(&world, &[(id(text), words), (id(&"-".repeat(36)), words)]);
