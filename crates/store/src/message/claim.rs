@@ -16,6 +16,7 @@ use crate::value::Value;
 use serde_json::json;
 use uuid::Uuid;
 use windlass_domain::id::{LeaseId, MessageId};
+use windlass_domain::message::handler::Handler;
 use windlass_domain::message::{
     AfterFailure, Event, Failure, MAX_ERROR_CHARS, Reason, Status, after_failure, step,
 };
@@ -28,6 +29,8 @@ statement!(CONVERSE, "message/converse");
 statement!(TAKE_TURN, "message/take_turn");
 statement!(TAKE, "message/take");
 statement!(shared HELD, "message/held");
+statement!(AGENTS_THERE, "message/agents_there");
+statement!(POOLS_THERE, "message/pools_there");
 statement!(LOAD, "message/load");
 statement!(shared SAVE, "message/save");
 statement!(shared EXTEND, "message/extend");
@@ -40,6 +43,8 @@ pub(crate) static STATEMENTS: &[&Statement] = &[
     &TAKE_TURN,
     &TAKE,
     &HELD,
+    &AGENTS_THERE,
+    &POOLS_THERE,
     &LOAD,
     &SAVE,
     &EXTEND,
@@ -131,6 +136,28 @@ impl Messages {
             take(tx, &claim)
         };
         self.store.write("message_claim", body).await
+    }
+
+    /// Who of those whose messages a handler asks for is nobody's to read: agents that are not
+    /// there or archived, or a pool that no agent's messages go to. The pools of the roles are
+    /// always there.
+    pub async fn nobody_of(&self, whose: &Whose) -> Result<Vec<String>> {
+        let asked = match whose {
+            Whose::Pool(pool) if pool.parse::<Handler>().is_ok() => return Ok(Vec::new()),
+            Whose::Pool(pool) => vec![pool.clone()],
+            Whose::Agents(names) => names.clone(),
+        };
+        let statement = match whose {
+            Whose::Pool(_) => &POOLS_THERE,
+            Whose::Agents(_) => &AGENTS_THERE,
+        };
+        let names = asked.clone();
+        let body = move |tx: &mut dyn Tx| {
+            let rows = tx.run(Call::one(statement, vec![Value::TextList(names.clone())]))?;
+            rows.iter().map(|row| Ok(row.text(0)?.to_owned())).collect()
+        };
+        let there: Vec<String> = self.store.read("message_readers", body).await?;
+        Ok(asked.into_iter().filter(|name| !there.contains(name)).collect())
     }
 
     /// Ends a delivery. The same word again is answered like the first.

@@ -10,10 +10,13 @@ use windlass_domain::delegation::{PREVIEW_CHARS, Unchanged, preview};
 use windlass_domain::failure::TaskError;
 use windlass_domain::id::TaskId;
 use windlass_domain::profile::Profile;
+use windlass_domain::refusal::Refusal;
 use windlass_domain::request::{Mode, SubmitRequest};
 use windlass_domain::state::State;
 use windlass_domain::transition::TRANSITIONS;
 use windlass_domain::validate;
+use windlass_store::error::Rejection;
+use windlass_store::group::Outcome;
 use windlass_store::statement::Dialect;
 use windlass_store::task::{Ask, Reported};
 
@@ -325,10 +328,19 @@ async fn an_executed_delegation_is_its_workers_to_report(dialect: Dialect) {
     let id = world.submit(delegation(|_| {})).await;
     let command =
         Command::Report { to: State::Completed, result: None, error: None, holder: "boss".into() };
-    let told = world.tasks.report(Ask::new(id, command, "boss")).await;
-    assert_eq!(refused(told), "illegal_transition");
-    let told = world.tasks.report(Ask::new(id, Command::ReportBeat, "boss")).await;
-    assert_eq!(refused(told), "illegal_transition");
+    let names_the_lease = |told: Outcome<Reported>| match told {
+        Err(Rejection::Refused(Refusal::Invalid(errors))) => {
+            assert_eq!((errors[0].pointer.as_str(), errors[0].code), ("/lease_id", "required"));
+        }
+        other => panic!("{other:?}"),
+    };
+    names_the_lease(world.tasks.report(Ask::new(id, command, "boss")).await);
+    names_the_lease(world.tasks.report(Ask::new(id, Command::ReportBeat, "boss")).await);
+    // What has ended needs nobody's right to be left alone.
+    world.cancel(id).await.unwrap();
+    let ended = unchanged(Some(State::Cancelled), Unchanged::Terminal);
+    assert_eq!(tell(&world, id, State::Completed).await, ended);
+    assert_eq!(beat(&world, id).await, ended);
 }
 
 async fn deleting_both_agents_keeps_the_delegation(dialect: Dialect) {
