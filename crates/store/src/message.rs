@@ -11,7 +11,7 @@ mod send;
 mod sweep;
 
 pub use claim::{Claim, Delivery, Ending, Whose};
-pub use list::{Cursor, Filter};
+pub use list::{Cursor, Depth, Filter};
 pub use send::{Sent, Speaker};
 
 use crate::dead_letter::{self, Letter};

@@ -58,6 +58,10 @@ async fn a_message_is_sent_taken_and_acknowledged(server: Server) {
     again.expect(200);
     body["payload"] = json!(2);
     server.post("/v1/messages", body).await.refused(422, "idempotency_key_reused");
+    let measured = server.get("/metrics").await.text;
+    assert!(measured.contains("windlass_messages{status=\"pending\"} 1"), "{measured}");
+    assert!(measured.contains("windlass_message_oldest_pending_seconds"), "{measured}");
+    assert!(measured.contains("windlass_dead_letters_open 0"), "{measured}");
     let (id, lease) = take(&server, "ceo").await;
     assert_eq!(id, NOWHERE);
     let path = |verb: &str| format!("/v1/messages/{id}/{verb}");
