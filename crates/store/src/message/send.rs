@@ -49,7 +49,7 @@ pub struct Sent {
 /// What a transaction came to.
 enum Carried {
     /// This.
-    Out(Result<Sent, Refusal>),
+    Out(Box<Result<Sent, Refusal>>),
     /// Somebody sent the same at the same time: it is there now.
     Again,
 }
@@ -67,8 +67,7 @@ impl Messages {
             let (sending, claims) = (new.clone(), offers.clone());
             let body = move |tx: &mut dyn Tx| carry_out(tx, &sending, speaker, &claims);
             match self.store.write("message_send", body).await? {
-                Carried::Out(Ok(sent)) => return Ok(self.readable(sent, offers).await?),
-                Carried::Out(Err(refusal)) => return Err(refusal.into()),
+                Carried::Out(sent) => return Ok(self.readable((*sent)?, offers).await?),
                 Carried::Again => {}
             }
         }
@@ -104,7 +103,7 @@ fn carry_out(
 ) -> Result<Carried> {
     let known = consider(tx, new, speaker)?;
     if let Some(earlier) = known.earlier {
-        return answered(tx, new, earlier, offers).map(Carried::Out);
+        return Ok(Carried::Out(Box::new(answered(tx, new, earlier, offers)?)));
     }
     let now = known.now;
     let (rule, refusal) = match known.permitted(new, speaker) {
@@ -114,7 +113,7 @@ fn carry_out(
     let mut detail = told(new);
     detail["rule"] = rule.into();
     audit::write(tx, &new.sent_by, "message_refused", &detail)?;
-    Ok(Carried::Out(Err(refusal)))
+    Ok(Carried::Out(Box::new(Err(refusal))))
 }
 
 /// What a send must know.
@@ -250,7 +249,7 @@ fn put(
         _ => read(sent)?,
     };
     let delivery = taker.zip(taken).map(|((index, _), taken)| (index, taken));
-    Ok(Carried::Out(Ok(Sent { message, duplicate: false, delivery })))
+    Ok(Carried::Out(Box::new(Ok(Sent { message, duplicate: false, delivery }))))
 }
 
 /// What a repeated send is answered; what a commit in doubt has handed out is found again.

@@ -86,7 +86,10 @@ impl Drop for Handover {
                 if let Err(error) = messages.end(id, delivery.lease, ending).await {
                     let correlation_id = &delivery.message.correlation_id;
                     tracing::warn!(
-                        message_id = %id, correlation_id, %error, "not given back; its lease decides"
+                        message_id = %id,
+                        correlation_id,
+                        %error,
+                        "not given back; its lease decides"
                     );
                 }
             });
@@ -196,7 +199,7 @@ impl Post {
                 // There may be more than one claim can take.
                 self.wake();
             }
-            // Whoever waits for what never comes is told so, once it is clear that nothing is there.
+            // Whoever waits for what never comes is told so, as soon as nothing was found.
             if taken.is_empty() && std::mem::take(&mut is_first) {
                 let nobody = self.messages.nobody_of(&claim.from).await?;
                 message::readers(matches!(claim.from, Whose::Pool(_)), &nobody)?;

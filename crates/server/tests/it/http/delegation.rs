@@ -195,7 +195,10 @@ async fn an_executed_delegation_is_reported_under_its_lease(server: Server) {
     assert_eq!(status(&server, &id, done).await["changed"], true);
     assert_eq!(server.task(&id).await["result"], 7);
     // It has ended: whatever comes now changes nothing and says so, with a lease or without.
-    let over = |reason: &str| json!({ "id": id, "changed": false, "status": "completed", "reason": reason });
+    let over = |reason: &str| {
+        let (changed, status) = (false, "completed");
+        json!({ "id": id, "changed": changed, "status": status, "reason": reason })
+    };
     let failed = json!({ "status": "failed", "lease_id": lease });
     assert_eq!(status(&server, &id, failed).await, over("terminal"));
     let running = json!({ "status": "running", "lease_id": lease });

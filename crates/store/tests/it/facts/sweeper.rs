@@ -105,8 +105,8 @@ async fn a_delegation_without_a_beat_is_left_alone(dialect: Dialect) {
     assert_eq!(sweep(&world).await, scanned(3));
 }
 
-/// It was never found: the sweeper looked for a lease, which a ledger delegation gets with its first
-/// report only.
+/// It was never found: the sweeper looked for a lease, which a ledger delegation gets with its
+/// first report only.
 async fn a_delegation_that_beat_before_any_report_and_fell_silent_is_stuck(dialect: Dialect) {
     let world = World::new(dialect).await;
     let id = world.submit(ledger()).await;
