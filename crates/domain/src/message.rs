@@ -350,6 +350,25 @@ pub fn lease_ms(asked: Option<i64>) -> validate::Result<i64> {
     errors.into_result().map(|()| lease_ms)
 }
 
+/// A claim for these, of which nobody is there: each is named. A pool that no agent's messages go
+/// to is as wrong as an agent that is not there: whoever waits for it waits for ever.
+pub fn readers(is_pool: bool, nobody: &[String]) -> validate::Result<()> {
+    let mut errors = Errors::default();
+    for name in nobody {
+        if is_pool {
+            let detail = format!(
+                "no agent's messages go to a pool `{name}`; it must be the worker type of an \
+                 agent, or ceo_handler, vp_handler or crew_executor"
+            );
+            errors.add("/pool", "not_found", detail);
+        } else {
+            let detail = format!("there is no agent `{name}`, or it is archived; create it first");
+            errors.add("/agents", "not_found", detail);
+        }
+    }
+    errors.into_result()
+}
+
 /// The refusal of whoever no longer holds a message.
 pub fn lease_lost(status: Status) -> Refusal {
     Refusal::MessageLost { status }

@@ -90,7 +90,8 @@ pub enum Refusal {
     },
     /// It is there already, and says something else.
     #[error(
-        "there is such a {what} already, and it is another one; change it, or use another name"
+        "the {what} of this name is there already and says something else; change it, or use \
+         another name"
     )]
     AlreadyExists {
         /// What was to be made, such as `agent`.

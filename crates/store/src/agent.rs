@@ -136,10 +136,11 @@ impl Agents {
                 return Ok(Err(refusal));
             }
             write(tx, &name, &spec)?;
+            let event = if before.is_some() { "agent_changed" } else { "agent_created" };
             let told = json!({
                 "agent": name, "before": before.map(|agent| agent.spec), "after": spec,
             });
-            audit::write(tx, &actor, "agent_set", &told)?;
+            audit::write(tx, &actor, event, &told)?;
             Ok(Ok(find(tx, &name)?.ok_or_else(|| lost(operation))?))
         };
         self.store.write(operation, body).await?.map_err(Rejection::Refused)

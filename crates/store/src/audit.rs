@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::statement;
 use crate::store::Store;
 use crate::tx::{Call, Tx};
-use crate::value::{Row, Value};
+use crate::value::{Row, Value, unreadable};
 use serde_json::Value as Json;
 use windlass_domain::json;
 use windlass_domain::time::Timestamp;
@@ -18,7 +18,7 @@ statement!(shared LIST, "audit/list");
 statement!(shared LIST_OF_ACTOR, "audit/list_of_actor");
 statement!(shared LIST_OF_EVENT, "audit/list_of_event");
 statement!(shared LIST_OF_SUBJECT, "audit/list_of_subject");
-statement!(shared EXPORT, "audit/export");
+statement!(EXPORT, "audit/export");
 
 /// All of the above.
 pub(crate) static STATEMENTS: &[&statement::Statement] =
@@ -60,9 +60,13 @@ impl Filter {
 /// Adds an entry, in the transaction of what it tells.
 pub fn write(tx: &mut dyn Tx, actor: &str, event: &str, detail: &Json) -> Result<()> {
     let now = tx.now()?;
+    tx.run(call(now, actor, event, detail)).map(drop)
+}
+
+/// The statement that adds an entry, for whoever sends it along with others.
+pub(crate) fn call(now: Timestamp, actor: &str, event: &str, detail: &Json) -> Call<'static> {
     let detail = Value::Json(json::canonical(detail));
-    let params = vec![now.into(), actor.into(), event.into(), detail];
-    tx.run(Call::one(&WRITE, params)).map(drop)
+    Call::one(&WRITE, vec![now.into(), actor.into(), event.into(), detail])
 }
 
 /// The repository of the audit; cheap to clone.
@@ -102,7 +106,9 @@ impl Audit {
         self.store.read("audit_list", body).await
     }
 
-    /// A part of the whole, oldest first, after an entry.
+    /// A part of the whole, oldest first, after an entry. It is read in the order of its commits,
+    /// so that whoever goes on after the last entry it has misses none; what other transactions
+    /// are still writing at the time is not shown yet.
     pub async fn export(&self, filter: Filter, after: i64, limit: i64) -> Result<Vec<Entry>> {
         let body = move |tx: &mut dyn Tx| page(tx, &EXPORT, after, limit, &filter);
         self.store.read("audit_export", body).await
@@ -133,7 +139,8 @@ fn page(
             actor: row.text(2)?.to_owned(),
             event: row.text(3)?.to_owned(),
             subject: row.maybe(4, |r, i| r.text(i).map(str::to_owned))?,
-            detail: row.json(5)?,
+            // An entry that was written by hand must not keep anybody from the others.
+            detail: row.json(5).unwrap_or_else(|_| unreadable()),
         })
     };
     rows.iter().map(entry).collect()

@@ -10,7 +10,7 @@ use crate::message::{self, NewMessage};
 use crate::statement;
 use crate::store::Store;
 use crate::tx::{Call, Tx};
-use crate::value::{Row, Value};
+use crate::value::{Row, Value, unreadable};
 use crate::workflow::{Book, MAX_NOTES, Steps, note};
 pub use crate::workflow::{Deed, Note};
 use crate::{audit, statement::Statement};
@@ -320,7 +320,7 @@ fn read(row: &Row) -> Result<DeadLetter> {
     let text = |index| row.maybe(index, |r, i| r.text(i).map(str::to_owned));
     Ok(DeadLetter {
         message: MessageId(row.uuid(0)?),
-        original: row.json(1)?,
+        original: row.json(1).unwrap_or_else(|_| unreadable()),
         from: row.text(2)?.to_owned(),
         to: row.text(3)?.to_owned(),
         kind: row.text(4)?.to_owned(),

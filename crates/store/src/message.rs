@@ -11,7 +11,7 @@ mod send;
 mod sweep;
 
 pub use claim::{Claim, Delivery, Ending, Whose};
-pub use list::{Cursor, Filter};
+pub use list::{Cursor, Depth, Filter};
 pub use send::{Sent, Speaker};
 
 use crate::dead_letter::{self, Letter};
@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::statement;
 use crate::store::Store;
 use crate::tx::{Call, Tx};
-use crate::value::{Row, Value};
+use crate::value::{Row, Value, unreadable};
 use crate::{agent, audit, statement::Statement};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
@@ -36,7 +36,8 @@ use windlass_domain::validate::{MAX_NAME_BYTES, MAX_WORKER_BYTES};
 pub(crate) const COLUMNS: &str = "m.id, m.from_agent, m.to_agent, m.type, m.priority, m.payload, \
     coalesce(m.correlation_id, m.id::text), m.idempotency_key, m.sent_by, m.redelivery_of, \
     m.status, m.created_at, m.due_at, m.expires_at, m.deliveries, m.handled_by, m.delivered_at, \
-    m.lease_expires_at, m.last_error, m.finished_at, m.request_digest, m.lease_id";
+    m.lease_expires_at, m.last_error, m.finished_at, m.request_digest, m.lease_id, \
+    m.ending_digest";
 
 statement!(shared INSERT, "message/insert");
 statement!(shared SHOW, "message/show");
@@ -47,7 +48,8 @@ static STATEMENTS: &[&Statement] = &[&INSERT, &SHOW, &OF_KEY];
 
 /// Every statement about messages.
 pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
-    let all = [STATEMENTS, claim::STATEMENTS, list::STATEMENTS, sweep::STATEMENTS];
+    let all =
+        [STATEMENTS, claim::STATEMENTS, list::STATEMENTS, send::STATEMENTS, sweep::STATEMENTS];
     all.into_iter().flatten().copied()
 }
 
@@ -63,10 +65,13 @@ pub(crate) fn agent_handler() -> String {
     format!("coalesce(a.worker_type, CASE a.role {} ELSE '{}' END)", roles.join(" "), Handler::Crew)
 }
 
-/// The pools whose agents are in one conversation at a time.
-pub(crate) fn conversing() -> String {
-    let names = Handler::ALL.iter().filter(|handler| handler.converses());
-    names.map(|handler| format!("'{handler}'")).collect::<Vec<_>>().join(", ")
+/// Whether an agent `a` is in one conversation at a time: `handler::converses` of the domain.
+pub(crate) fn agent_converses() -> String {
+    let conversing = || Handler::ALL.iter().filter(|handler| handler.converses());
+    let roles: Vec<_> = conversing().map(|handler| format!("'{}'", handler.role())).collect();
+    let pools: Vec<_> = conversing().map(|handler| format!("'{handler}'")).collect();
+    let (roles, pools) = (roles.join(", "), pools.join(", "));
+    format!("(coalesce(a.role, '') IN ({roles}) OR coalesce(a.worker_type, '') IN ({pools}))")
 }
 
 /// The repository of messages; cheap to clone.
@@ -111,6 +116,12 @@ pub struct Message {
     pub(crate) request_digest: String,
     #[serde(skip)]
     pub(crate) lease_id: Option<Uuid>,
+    /// With which word its last delivery ended.
+    #[serde(skip)]
+    pub(crate) ending_digest: Option<String>,
+    /// Nobody can read what it says: it is for no handler.
+    #[serde(skip)]
+    pub(crate) is_unreadable: bool,
 }
 
 /// What became of a message.
@@ -197,8 +208,17 @@ fn bury(tx: &mut dyn Tx, new: &NewMessage, reason: Reason, detail: &str) -> Resu
 
 /// Writes the row; what was there before, if something was.
 fn insert(tx: &mut dyn Tx, new: &NewMessage, status: Status) -> Result<Option<Outcome>> {
-    let now = tx.now()?;
-    let params = vec![
+    let params = params(new, status, tx.now()?);
+    if !tx.run(Call::one(&INSERT, params))?.is_empty() {
+        return Ok(None);
+    }
+    let lost = || crate::error::Error::Busy("the message before it is not visible yet".into());
+    earlier(tx, new)?.map(Some).ok_or_else(lost)
+}
+
+/// What the row of a message holds.
+fn params(new: &NewMessage, status: Status, now: Timestamp) -> Vec<Value> {
+    vec![
         new.id.0.into(),
         new.from.as_str().into(),
         new.to.as_str().into(),
@@ -214,12 +234,12 @@ fn insert(tx: &mut dyn Tx, new: &NewMessage, status: Status) -> Result<Option<Ou
         now.into(),
         new.ttl_ms.map(|ttl_ms| now.plus_ms(ttl_ms)).into(),
         status.is_terminal().then_some(now).into(),
-    ];
-    if !tx.run(Call::one(&INSERT, params))?.is_empty() {
-        return Ok(None);
-    }
-    let lost = || crate::error::Error::Busy("the message before it is not visible yet".into());
-    earlier(tx, new)?.map(Some).ok_or_else(lost)
+    ]
+}
+
+/// Whether an earlier message says the same.
+fn is_same(earlier: &Message, new: &NewMessage) -> bool {
+    earlier.request_digest == new.digest()
 }
 
 /// The message of this id, or of this key and sender.
@@ -230,10 +250,7 @@ fn earlier(tx: &mut dyn Tx, new: &NewMessage) -> Result<Option<Outcome>> {
         found = tx.run(Call::one(&OF_KEY, params))?;
     }
     let message = found.first().map(read).transpose()?;
-    Ok(message.map(|message| Outcome::Duplicate {
-        id: message.id,
-        same: message.request_digest == new.digest(),
-    }))
+    Ok(message.map(|message| Outcome::Duplicate { id: message.id, same: is_same(&message, new) }))
 }
 
 /// What the audit and a dead letter tell of a message.
@@ -264,11 +281,7 @@ fn fitting(new: &NewMessage) -> NewMessage {
         from: name(&new.from, MAX_NAME_BYTES),
         to: name(&new.to, MAX_NAME_BYTES),
         kind: name(&new.kind, MAX_WORKER_BYTES),
-        payload: if payload_fits {
-            new.payload.clone()
-        } else {
-            json!({ "omitted": "the payload is no JSON that can be kept" })
-        },
+        payload: if payload_fits { new.payload.clone() } else { unreadable() },
         priority: new.priority.clamp(MIN_PRIORITY, MAX_PRIORITY),
         correlation_id: new.correlation_id.as_deref().map(|text| name(text, MAX_NAME_BYTES)),
         idempotency_key: None,
@@ -287,7 +300,10 @@ pub(crate) fn lost(operation: &str) -> crate::error::Error {
     crate::error::Error::Internal { operation: operation.into(), detail }
 }
 
+/// A message as it is kept. One that was written by hand, past the database's checks, may hold what
+/// nobody can read: it is shown without it, and never keeps anybody from the others.
 pub(crate) fn read(row: &Row) -> Result<Message> {
+    let payload = row.json(5);
     let text = |index| row.maybe(index, |r, i| r.text(i).map(str::to_owned));
     Ok(Message {
         id: MessageId(row.uuid(0)?),
@@ -295,7 +311,8 @@ pub(crate) fn read(row: &Row) -> Result<Message> {
         to: row.text(2)?.to_owned(),
         kind: row.text(3)?.to_owned(),
         priority: row.int32(4)?,
-        payload: row.json(5)?,
+        is_unreadable: payload.is_err(),
+        payload: payload.unwrap_or_else(|_| unreadable()),
         correlation_id: row.text(6)?.to_owned(),
         idempotency_key: text(7)?,
         sent_by: row.text(8)?.to_owned(),
@@ -312,5 +329,6 @@ pub(crate) fn read(row: &Row) -> Result<Message> {
         finished_at: row.maybe(19, Row::time)?,
         request_digest: row.text(20)?.to_owned(),
         lease_id: row.maybe(21, Row::uuid)?,
+        ending_digest: text(22)?,
     })
 }

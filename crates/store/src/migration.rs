@@ -69,6 +69,10 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(41, "delegation", "0041_delegation"),
     migration!(45, "message", "0045_message"),
     migration!(46, "audit", "0046_audit"),
+    migration!(50, "readable", "0050_readable"),
+    migration!(51, "audit_order", "0051_audit_order"),
+    migration!(52, "ending", "0052_ending"),
+    migration!(53, "repeat", "0053_repeat"),
 ];
 
 impl Migration {

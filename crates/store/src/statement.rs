@@ -117,7 +117,7 @@ pub fn expand(text: &str, dialect: Dialect) -> String {
         ("{message_columns}", crate::message::COLUMNS.to_owned()),
         ("{message_returned}", crate::message::returned()),
         ("{agent_handler}", crate::message::agent_handler()),
-        ("{conversing}", crate::message::conversing()),
+        ("{agent_converses}", crate::message::agent_converses()),
         ("{dead_letter_columns}", crate::dead_letter::COLUMNS.to_owned()),
         ("{approval_columns}", crate::approval::COLUMNS.to_owned()),
     ] {

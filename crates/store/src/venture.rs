@@ -120,12 +120,13 @@ impl Ventures {
             let now = tx.now()?;
             let params = vec![name.as_str().into(), portfolio.clone().into(), now.into()];
             tx.run(Call::one(of(unit).put, params))?;
+            let event = if before.is_some() { "changed" } else { "created" };
             let told = json!({
                 "name": name,
                 "before": before.map(|before| json!({ "portfolio": before.portfolio })),
                 "after": { "portfolio": portfolio },
             });
-            audit::write(tx, &actor, &format!("{unit}_set"), &told)?;
+            audit::write(tx, &actor, &format!("{unit}_{event}"), &told)?;
             Ok(Ok(find(tx, unit, &name)?.ok_or_else(lost)?))
         };
         self.store.write("venture_put", body).await?.map_err(Rejection::Refused)

@@ -51,7 +51,9 @@ pub(super) fn lose_lease(task: &Snapshot, now: Timestamp) -> Result<Decision, Re
 }
 
 /// What the sweeper does to a delegation. Its own threshold counts, whatever the beat before was
-/// promised; one that never beat since it was taken is never silent.
+/// promised; one that never beat since it was taken is never silent. A ledger delegation is in
+/// flight from its submit on: one that beat and fell silent is stuck wherever it stands, and as no
+/// lease guards it, the sweeper reports it so.
 pub(super) fn delegation(
     task: &Snapshot,
     stuck_ms: i64,
@@ -63,15 +65,17 @@ pub(super) fn delegation(
     if is_overdue(task, now) {
         return exceed_deadline(task, now);
     }
-    let has_beaten = task.status.is_held() && task.lease_expires_at.is_some();
+    let is_ledger = task.profile == Profile::Ledger;
+    let has_beaten = is_ledger || (task.status.is_held() && task.lease_expires_at.is_some());
     let beat = task.last_heartbeat_at.filter(|_| has_beaten);
     if beat.is_none_or(|beat| beat.plus_ms(stuck_ms) > now) {
         return Err(Refusal::NotDue);
     }
-    if task.status == State::Claimed && task.profile != Profile::Ledger {
+    if task.status == State::Claimed && !is_ledger {
         return give_back(task, Event::LoseLease, now);
     }
-    end(task, Event::LoseLease, State::Stuck, &TaskError::stale(), now)
+    let event = if task.status.is_held() { Event::LoseLease } else { Event::Report };
+    end(task, event, State::Stuck, &TaskError::stale(), now)
 }
 
 /// The last lease is lost. A job whose policy lets it fail fails by LEASE_EXPIRED like by any other

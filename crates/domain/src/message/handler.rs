@@ -1,7 +1,7 @@
 //! Which pool of handlers an agent's messages go to, and how many of them may run.
 //!
-//! Invariant: a conversing agent (ceo, vp) is in one conversation at a time; a crew agent pulls,
-//! and may be pulled for by many.
+//! Invariant: a conversing agent (ceo, vp) is in one conversation at a time, whichever pool its
+//! messages go to; a crew agent pulls, and may be pulled for by many.
 //! Absent: the agents. The registry knows their roles.
 
 use crate::validate::{self, Errors};
@@ -75,6 +75,14 @@ impl std::str::FromStr for Handler {
     }
 }
 
+/// Whether an agent is in one conversation at a time: by its role, wherever its messages go, or
+/// because they go to a pool of long-lived handlers.
+pub fn converses(role: Option<&str>, worker_type: Option<&str>) -> bool {
+    let by_role = role.is_some_and(|role| Handler::of_role(role).converses());
+    let by_pool = worker_type.and_then(|name| name.parse().ok()).is_some_and(Handler::converses);
+    by_role || by_pool
+}
+
 /// How many handlers a pool runs in one process. A single agent's pool may be of any size up to the
 /// bound of its role; what nobody says is the lower bound.
 pub fn pool_size(handler: Handler, asked: Option<usize>) -> validate::Result<usize> {
@@ -96,6 +104,21 @@ mod tests {
         assert_eq!(pools, [Handler::Ceo, Handler::Vp, crew, crew, crew]);
         assert!(Handler::ALL.iter().all(|handler| handler.as_str().parse() == Ok(*handler)));
         assert!(Handler::Ceo.converses() && Handler::Vp.converses() && !crew.converses());
+    }
+
+    #[test]
+    fn an_agent_converses_by_its_role_or_its_pool() {
+        for (role, worker_type, is_conversing) in [
+            (Some("ceo"), None, true),
+            (Some("vp"), Some("gpu_handler"), true),
+            (Some("vp"), Some("crew_executor"), true),
+            (Some("scout"), Some("vp_handler"), true),
+            (Some("crew"), None, false),
+            (Some("scout"), Some("gpu_handler"), false),
+            (None, None, false),
+        ] {
+            assert_eq!(converses(role, worker_type), is_conversing, "{role:?} {worker_type:?}");
+        }
     }
 
     #[test]

@@ -169,7 +169,7 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
                 page: list.page,
                 headings: &["MESSAGE", "FROM", "TO", "TYPE", "STATUS", "PRIORITY", "TRIES", "AGE"],
                 row,
-                empty: "there is no such message",
+                empty: "no messages",
             };
             listing.show(&client, context).await
         }

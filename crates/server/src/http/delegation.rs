@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use utoipa::ToSchema;
 use uuid::Uuid;
 use windlass::domain::command::Command;
-use windlass::domain::delegation::{REPORTED, preview};
+use windlass::domain::delegation::{REPORTED, Unchanged, preview};
 use windlass::domain::failure::TaskError;
 use windlass::domain::id::{ChangeId, LeaseId, TaskId};
 use windlass::domain::profile::{Kind, Profile};
@@ -278,8 +278,11 @@ pub async fn status(
     let (task, actor) = (id, caller.actor);
     let how = match to {
         TaskState::Running => {
-            single(api.engine.begin(vec![Start { task, lease, actor, change: change() }]).await)?;
-            return Ok(answer(id, changed(TaskState::Running)));
+            let start = Start { task, lease, actor, change: change() };
+            return match single(api.engine.begin(vec![start]).await) {
+                Ok(_) => Ok(answer(id, changed(TaskState::Running))),
+                Err(problem) => unless_over(&api, id, Some(to), problem).await,
+            };
         }
         TaskState::Completed => Finishing::Complete(result),
         TaskState::Failed => {
@@ -293,7 +296,31 @@ pub async fn status(
     };
     let (usage, reason) = (None, None);
     let item = Finish { task, lease, how, usage, actor, reason, change: change() };
-    Ok(answer(id, changed(single(api.engine.finish(vec![item]).await)?)))
+    match single(api.engine.finish(vec![item]).await) {
+        Ok(status) => Ok(answer(id, changed(status))),
+        Err(problem) => unless_over(&api, id, Some(to), problem).await,
+    }
+}
+
+/// What has ended, or is not there, is answered as such; any other refusal stands.
+async fn unless_over(
+    api: &Api,
+    id: TaskId,
+    to: Option<TaskState>,
+    problem: Problem,
+) -> Result<Json<StatusAnswer>> {
+    if !matches!(problem.status, 404 | 409) {
+        return Err(problem);
+    }
+    let task = api.engine.tasks().show(id).await?;
+    match task.filter(|task| task.profile.kind() == Kind::Delegation) {
+        None => Ok(answer(id, Reported { status: None, unchanged: Some(Unchanged::NotFound) })),
+        Some(task) if task.status.is_terminal() => {
+            let unchanged = Some(Unchanged::of(task.status, to));
+            Ok(answer(id, Reported { status: Some(task.status), unchanged }))
+        }
+        Some(_) => Err(problem),
+    }
 }
 
 /// A sign of life.
@@ -329,8 +356,10 @@ pub async fn heartbeat(
         actor: caller.actor,
         change: change(),
     };
-    single(api.engine.tasks().heartbeat(vec![beat]).await)?;
-    Ok(answer(id, changed(TaskState::Running)))
+    match single(api.engine.tasks().heartbeat(vec![beat]).await) {
+        Ok(_) => Ok(answer(id, changed(TaskState::Running))),
+        Err(problem) => unless_over(&api, id, None, problem).await,
+    }
 }
 
 /// What the sweeper did.
@@ -352,8 +381,11 @@ pub struct SweepBody {
 #[utoipa::path(post, path = "/v1/delegations/sweep", tag = "delegations",
     operation_id = "sweep_delegations",
     responses((status = 200, description = "What it did", body = SweepBody)))]
-pub async fn sweep(State(api): State<Api>) -> Result<Json<SweepBody>> {
+pub async fn sweep(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Json<SweepBody>> {
     let DelegationSweep { scanned, failed_deadline, marked_stuck, lost_races, errors, .. } =
-        api.engine.sweep_delegations().await?;
+        api.engine.sweep_delegations_for(&caller.actor).await?;
     Ok(Json(SweepBody { scanned, failed_deadline, marked_stuck, lost_races, errors }))
 }

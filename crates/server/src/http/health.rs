@@ -172,7 +172,8 @@ pub async fn status(State(api): State<Api>) -> Result<Json<StatusBody>> {
         content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8")))]
 pub async fn metrics(State(api): State<Api>) -> Result<Response> {
     let counts = api.engine.tasks().counts().await.ok();
-    let text = api.metrics.text(&api.engine, counts.as_ref());
+    let depth = api.engine.messages().depth().await.ok();
+    let text = api.metrics.text(&api.engine, counts.as_ref(), depth.as_ref());
     let text = text.map_err(|_| {
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the metrics are broken")
     })?;

@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use windlass::Engine;
 use windlass::domain::limit::Level;
+use windlass::store::message::Depth;
 use windlass::store::task::Counts;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -59,6 +60,35 @@ pub struct Metrics {
     idle_workers: Gauge,
     open_waits: Gauge,
     pressure: Pressure,
+    inboxes: Inboxes,
+}
+
+/// What lies in the inboxes of agents.
+#[derive(Default)]
+struct Inboxes {
+    messages: Family<StateLabels, Gauge>,
+    oldest: Gauge<f64, AtomicU64>,
+    dead_letters: Gauge,
+}
+
+impl Inboxes {
+    fn register(&self, registry: &mut Registry) {
+        let messages = "Messages on their way: pending in inboxes, delivered to handlers";
+        registry.register("messages", messages, self.messages.clone());
+        let oldest = "How long the oldest pending message has lain in its inbox";
+        registry.register("message_oldest_pending_seconds", oldest, self.oldest.clone());
+        let letters = "Dead letters that need a person";
+        registry.register("dead_letters_open", letters, self.dead_letters.clone());
+    }
+
+    fn set(&self, depth: &Depth) {
+        for (status, count) in [("pending", depth.pending), ("delivered", depth.delivered)] {
+            let labels = StateLabels { status: status.to_owned() };
+            self.messages.get_or_create(&labels).set(count);
+        }
+        self.oldest.set(depth.oldest_pending_ms as f64 / 1_000.0);
+        self.dead_letters.set(depth.dead_letters);
+    }
 }
 
 /// How close the system is to its limits.
@@ -112,6 +142,8 @@ impl Metrics {
         registry.register("open_waits", "Waits for a task on this node", open_waits.clone());
         let pressure = Pressure::default();
         pressure.register(&mut registry);
+        let inboxes = Inboxes::default();
+        inboxes.register(&mut registry);
         Metrics {
             registry,
             requests,
@@ -123,6 +155,7 @@ impl Metrics {
             idle_workers,
             open_waits,
             pressure,
+            inboxes,
         }
     }
 
@@ -140,7 +173,11 @@ impl Metrics {
         &self,
         engine: &Engine,
         counts: Option<&Counts>,
+        depth: Option<&Depth>,
     ) -> Result<String, std::fmt::Error> {
+        if let Some(depth) = depth {
+            self.inboxes.set(depth);
+        }
         self.idle_workers.set(engine.idle_workers() as i64);
         self.open_waits.set(engine.open_waits() as i64);
         self.pressure.set(engine);

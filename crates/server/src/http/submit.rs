@@ -120,8 +120,12 @@ pub struct KeyHeader {
     responses(
         (status = 201, description = "The task was taken", body = TaskBody),
         (status = 200, description = "It had been taken before, or it was a dry run",
-            body = SubmitAnswer, headers(("Windlass-Duplicate" = String,
-                description = "`true` when the task had been taken before")))))]
+            body = SubmitAnswer, headers(
+                ("Windlass-Duplicate" = String,
+                    description = "`true` when the task had been taken before"),
+                ("Windlass-Payload-Differs" = String,
+                    description = "`true` when a repeated delegation says something else; what \
+                        is there stays")))))]
 pub async fn submit(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
@@ -236,6 +240,9 @@ pub struct BatchResult {
     /// It existed before.
     #[serde(skip_serializing_if = "Option::is_none")]
     duplicate: Option<bool>,
+    /// A repeated delegation says something else; what is there stays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_differs: Option<bool>,
     /// Why it was not taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ItemError>,
@@ -278,6 +285,7 @@ impl From<Submitted> for BatchResult {
             id: Some(submitted.id.0),
             status: Some(submitted.status.as_str()),
             duplicate: Some(submitted.duplicate),
+            payload_differs: submitted.payload_differs.then_some(true),
             error: None,
         }
     }

@@ -5,7 +5,7 @@ use crate::http::server::{Place, Server};
 use serde_json::{Value as Json, json};
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Builds the example, which is nothing when it was built before, and says where it is.
 fn example() -> PathBuf {
@@ -21,10 +21,11 @@ fn example() -> PathBuf {
 async fn everything_finishes(place: Place) {
     let program = example();
     let server = Server::start(place, &[]).await;
-    let begun = Instant::now();
     let url = server.url("");
     let run = move || Command::new(program).env("WINDLASS_SERVER", url).output();
-    let output = tokio::task::spawn_blocking(run).await.unwrap().unwrap();
+    // Only so that one that hangs is seen.
+    let output = tokio::time::timeout(Duration::from_secs(600), tokio::task::spawn_blocking(run));
+    let output = output.await.expect("it hangs").unwrap().unwrap();
     let (out, error) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}\n{error}");
@@ -43,7 +44,6 @@ async fn everything_finishes(place: Place) {
     }
     let letters = server.get("/v1/dead-letters").await.expect(200);
     assert_eq!(letters["items"], json!([]));
-    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

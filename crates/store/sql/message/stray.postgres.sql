@@ -1,6 +1,8 @@
--- What lies in inboxes that nobody reads: of names that no agent has, and of archived agents.
-SELECT {message_columns} FROM inbox i LEFT JOIN agent a ON a.name = i.agent
-JOIN message m ON m.to_agent = i.agent AND m.status = 'pending'
-WHERE a.name IS NULL OR a.archived_at IS NOT NULL
+-- What lies in inboxes that nobody reads: of names that no agent has, and of archived agents. Such
+-- inboxes are found first, so that what others have in theirs is not looked at.
+SELECT {message_columns} FROM message m
+WHERE m.status = 'pending' AND m.to_agent = ANY (ARRAY(
+    SELECT i.agent FROM inbox i LEFT JOIN agent a ON a.name = i.agent
+    WHERE a.name IS NULL OR a.archived_at IS NOT NULL))
 LIMIT $1::bigint
-FOR UPDATE OF m SKIP LOCKED
+FOR UPDATE SKIP LOCKED

@@ -26,9 +26,11 @@ use windlass_domain::time::Timestamp;
 statement!(shared HEADS_OF_HANDLER, "message/heads_of_handler");
 statement!(HEADS_OF_AGENTS, "message/heads_of_agents");
 statement!(CONVERSE, "message/converse");
-statement!(shared TAKE_TURN, "message/take_turn");
+statement!(TAKE_TURN, "message/take_turn");
 statement!(TAKE, "message/take");
 statement!(shared HELD, "message/held");
+statement!(AGENTS_THERE, "message/agents_there");
+statement!(POOLS_THERE, "message/pools_there");
 statement!(LOAD, "message/load");
 statement!(shared SAVE, "message/save");
 statement!(shared EXTEND, "message/extend");
@@ -41,6 +43,8 @@ pub(crate) static STATEMENTS: &[&Statement] = &[
     &TAKE_TURN,
     &TAKE,
     &HELD,
+    &AGENTS_THERE,
+    &POOLS_THERE,
     &LOAD,
     &SAVE,
     &EXTEND,
@@ -101,6 +105,22 @@ pub enum Ending {
     },
 }
 
+impl Ending {
+    /// What makes two words the same. Chance is no part of it.
+    fn digest(&self) -> Option<String> {
+        let Ending::Return { failure, error } = self else { return None };
+        let (retry_after_ms, rejected) = match failure {
+            Failure::Failed { retry_after_ms, .. } => (*retry_after_ms, false),
+            Failure::Rejected => (None, true),
+            Failure::LeaseLost => (None, false),
+        };
+        let word = json!({
+            "error": error, "rejected": rejected, "retry_after_ms": retry_after_ms,
+        });
+        Some(windlass_domain::json::digest(&word))
+    }
+}
+
 impl Messages {
     /// Takes messages, the most urgent first, at most as many as the claim has leases.
     pub async fn claim(&self, claim: Claim) -> Result<Vec<Delivery>> {
@@ -116,6 +136,28 @@ impl Messages {
             take(tx, &claim)
         };
         self.store.write("message_claim", body).await
+    }
+
+    /// Who of those whose messages a handler asks for is nobody's to read: agents that are not
+    /// there or archived, or a pool that no agent's messages go to. The pools of the roles are
+    /// always there.
+    pub async fn nobody_of(&self, whose: &Whose) -> Result<Vec<String>> {
+        let asked = match whose {
+            Whose::Pool(pool) if pool.parse::<Handler>().is_ok() => return Ok(Vec::new()),
+            Whose::Pool(pool) => vec![pool.clone()],
+            Whose::Agents(names) => names.clone(),
+        };
+        let statement = match whose {
+            Whose::Pool(_) => &POOLS_THERE,
+            Whose::Agents(_) => &AGENTS_THERE,
+        };
+        let names = asked.clone();
+        let body = move |tx: &mut dyn Tx| {
+            let rows = tx.run(Call::one(statement, vec![Value::TextList(names.clone())]))?;
+            rows.iter().map(|row| Ok(row.text(0)?.to_owned())).collect()
+        };
+        let there: Vec<String> = self.store.read("message_readers", body).await?;
+        Ok(asked.into_iter().filter(|name| !there.contains(name)).collect())
     }
 
     /// Ends a delivery. The same word again is answered like the first.
@@ -178,9 +220,9 @@ fn take(tx: &mut dyn Tx, claim: &Claim) -> Result<Vec<Delivery>> {
         };
         let before = taken.len();
         for row in tx.run(heads)? {
-            let (agent, handler) = (row.text(0)?, row.text(1)?);
+            let (agent, converses) = (row.text(0)?, row.bool(2)?);
             let Some(&lease) = claim.leases.get(taken.len()) else { break };
-            taken.extend(take_one(tx, agent, converses(handler), claim, lease)?);
+            taken.extend(take_one(tx, agent, converses, claim, lease)?);
         }
         if taken.len() == before {
             break;
@@ -207,21 +249,21 @@ pub(crate) fn take_of(
     }
     let (now, names) = (tx.now()?, Value::TextList(vec![agent.to_owned()]));
     let heads = tx.run(Call::one(&HEADS_OF_AGENTS, vec![names, now.into(), Value::Int(1)]))?;
-    let Some(handler) = heads.first().map(|row| row.text(1)).transpose()? else {
-        return Ok(None);
-    };
-    let takes = |claim: &&Claim| match &claim.from {
-        Whose::Pool(pool) => pool == handler,
-        Whose::Agents(names) => names.iter().any(|name| name == agent),
-    };
-    let Some(index) = offers.iter().position(|claim| takes(&claim)) else { return Ok(None) };
-    let Some(&lease) = offers[index].leases.first() else { return Ok(None) };
-    let taken = take_one(tx, agent, converses(handler), &offers[index], lease)?;
+    let Some(head) = heads.first() else { return Ok(None) };
+    let (handler, converses) = (head.text(1)?, head.bool(2)?);
+    let Some((index, lease)) = taker(offers, agent, handler) else { return Ok(None) };
+    let taken = take_one(tx, agent, converses, &offers[index], lease)?;
     Ok(taken.map(|delivery| (index, delivery)))
 }
 
-fn converses(handler: &str) -> bool {
-    handler.parse::<Handler>().is_ok_and(Handler::converses)
+/// The first of these handlers that takes the messages of an agent that go to this pool.
+pub(super) fn taker(offers: &[Claim], agent: &str, pool: &str) -> Option<(usize, LeaseId)> {
+    let takes = |claim: &Claim| match &claim.from {
+        Whose::Pool(name) => name == pool,
+        Whose::Agents(names) => names.iter().any(|name| name == agent),
+    };
+    let index = offers.iter().position(takes)?;
+    Some((index, *offers[index].leases.first()?))
 }
 
 fn take_one(
@@ -231,10 +273,39 @@ fn take_one(
     claim: &Claim,
     lease: LeaseId,
 ) -> Result<Option<Delivery>> {
-    if converses && tx.run(Call::one(&CONVERSE, vec![agent.into()]))?.is_empty() {
-        return Ok(None);
-    }
     let now = tx.now()?;
+    loop {
+        let mut calls = taking(agent, converses, claim, lease, now);
+        let Some(take) = calls.pop() else { return Ok(None) };
+        for lock in calls {
+            if tx.run(lock)?.is_empty() {
+                return Ok(None);
+            }
+        }
+        let rows = tx.run(take)?;
+        let Some(taken) = rows.first().map(delivery).transpose()? else { return Ok(None) };
+        if !taken.message.is_unreadable {
+            return Ok(Some(taken));
+        }
+        // It would be in everybody's way for ever; the next one may be taken instead.
+        bury_unreadable(tx, taken.message)?;
+    }
+}
+
+pub(super) fn bury_unreadable(tx: &mut dyn Tx, message: Message) -> Result<Message> {
+    let detail = "nobody can read what it says";
+    bury(tx, message, Reason::Invalid, detail, Kept::default(), None, "windlass")
+}
+
+/// The statements that take the first message of an agent's inbox: the last one gives it. Where
+/// they travel together, a conversation that somebody else is beginning leaves it without a row.
+pub(super) fn taking(
+    agent: &str,
+    converses: bool,
+    claim: &Claim,
+    lease: LeaseId,
+    now: Timestamp,
+) -> Vec<Call<'static>> {
     let params = vec![
         agent.into(),
         lease.0.into(),
@@ -242,11 +313,13 @@ fn take_one(
         claim.handler.as_str().into(),
         now.into(),
     ];
-    let statement = if converses { &TAKE_TURN } else { &TAKE };
-    tx.run(Call::one(statement, params))?.first().map(delivery).transpose()
+    match converses {
+        true => vec![Call::one(&CONVERSE, vec![agent.into()]), Call::one(&TAKE_TURN, params)],
+        false => vec![Call::one(&TAKE, params)],
+    }
 }
 
-fn delivery(row: &crate::value::Row) -> Result<Delivery> {
+pub(super) fn delivery(row: &crate::value::Row) -> Result<Delivery> {
     let message = read(row)?;
     let held = message.lease_id.zip(message.lease_expires_at);
     let (lease, lease_expires_at) = held.ok_or_else(|| lost("message_claim"))?;
@@ -268,21 +341,35 @@ fn end(
         return Ok(Err(Refusal::MessageLost { status }));
     }
     if status != Status::Delivered {
-        // This lease has ended it before.
+        // This lease has ended it before. Whoever did so before endings were kept said the same.
         let was_acknowledged = status == Status::Acknowledged;
-        let is_same = was_acknowledged == (*ending == Ending::Acknowledge);
+        let is_same = was_acknowledged == (*ending == Ending::Acknowledge)
+            && (message.ending_digest.is_none() || message.ending_digest == ending.digest());
         return Ok(if is_same { Ok(message) } else { Err(Refusal::DeliveryEnded { status }) });
     }
     match ending {
         Ending::Acknowledge => {
-            let moved = Moved { lease: message.lease_id, ..Moved::default() };
+            let moved = Moved { kept: Kept::of(&message, ending), ..Moved::default() };
             save(tx, message, Event::Acknowledge, moved).map(Ok)
         }
         Ending::Return { failure, error } => {
-            let keep = message.lease_id;
+            let kept = Kept::of(&message, ending);
             let by = message.handled_by.clone().unwrap_or_default();
-            give_back(tx, message, *failure, error.clone(), keep, &by).map(Ok)
+            give_back(tx, message, *failure, error.clone(), kept, &by).map(Ok)
         }
+    }
+}
+
+/// What is kept of a delivery, so that its last word is known when it comes twice.
+#[derive(Default)]
+pub(super) struct Kept {
+    lease: Option<Uuid>,
+    ending_digest: Option<String>,
+}
+
+impl Kept {
+    fn of(message: &Message, ending: &Ending) -> Kept {
+        Kept { lease: message.lease_id, ending_digest: ending.digest() }
     }
 }
 
@@ -290,7 +377,7 @@ fn end(
 #[derive(Default)]
 struct Moved {
     due_at: Option<Timestamp>,
-    lease: Option<Uuid>,
+    kept: Kept,
     error: Option<String>,
 }
 
@@ -300,7 +387,7 @@ pub(super) fn give_back(
     message: Message,
     failure: Failure,
     error: Option<String>,
-    lease: Option<Uuid>,
+    kept: Kept,
     actor: &str,
 ) -> Result<Message> {
     let error: Option<String> =
@@ -308,9 +395,9 @@ pub(super) fn give_back(
     let now = tx.now()?;
     match after_failure(message.deliveries, message.expires_at, failure, now) {
         AfterFailure::Again(at) => {
-            save(tx, message, Event::Return, Moved { due_at: Some(at), lease, error })
+            save(tx, message, Event::Return, Moved { due_at: Some(at), kept, error })
         }
-        AfterFailure::Expired => expire(tx, message, lease, error),
+        AfterFailure::Expired => expire(tx, message, kept, error),
         AfterFailure::DeadLetter(reason) => {
             let words = match reason {
                 Reason::Rejected => "its handler said that it can never be handled",
@@ -320,7 +407,7 @@ pub(super) fn give_back(
                 Some(error) => format!("{words}; the last error: {error}"),
                 None => words.to_owned(),
             };
-            bury(tx, message, reason, &detail, lease, error, actor)
+            bury(tx, message, reason, &detail, kept, error, actor)
         }
     }
 }
@@ -329,7 +416,7 @@ pub(super) fn give_back(
 pub(super) fn expire(
     tx: &mut dyn Tx,
     message: Message,
-    lease: Option<Uuid>,
+    kept: Kept,
     error: Option<String>,
 ) -> Result<Message> {
     let detail = json!({
@@ -337,7 +424,7 @@ pub(super) fn expire(
         "correlation_id": message.correlation_id, "deliveries": message.deliveries,
     });
     crate::audit::write(tx, "windlass", "message_expired", &detail)?;
-    save(tx, message, Event::Expire, Moved { due_at: None, lease, error })
+    save(tx, message, Event::Expire, Moved { due_at: None, kept, error })
 }
 
 /// Gives a message up.
@@ -346,7 +433,7 @@ pub(super) fn bury(
     message: Message,
     reason: Reason,
     detail: &str,
-    lease: Option<Uuid>,
+    kept: Kept,
     error: Option<String>,
     actor: &str,
 ) -> Result<Message> {
@@ -364,7 +451,7 @@ pub(super) fn bury(
         actor,
     };
     dead_letter::enter(tx, &letter)?;
-    save(tx, message, Event::DeadLetter, Moved { due_at: None, lease, error })
+    save(tx, message, Event::DeadLetter, Moved { due_at: None, kept, error })
 }
 
 fn save(tx: &mut dyn Tx, message: Message, event: Event, moved: Moved) -> Result<Message> {
@@ -379,9 +466,10 @@ fn save(tx: &mut dyn Tx, message: Message, event: Event, moved: Moved) -> Result
         from.as_str().into(),
         to.as_str().into(),
         due_at.into(),
-        moved.lease.into(),
+        moved.kept.lease.into(),
         last_error.clone().into(),
         finished_at.into(),
+        moved.kept.ending_digest.into(),
     ];
     tx.run(Call::one(&SAVE, params))?;
     Ok(Message { status: to, due_at, last_error, finished_at, lease_expires_at: None, ..message })

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::statement;
 use crate::statement::Statement;
 use crate::tx::{Call, Tx};
-use crate::value::Value;
+use crate::value::{Row, Value};
 use uuid::Uuid;
 use windlass_domain::id::MessageId;
 use windlass_domain::message::Status;
@@ -15,9 +15,11 @@ statement!(shared LIST, "message/list");
 statement!(shared LIST_TO, "message/list_to");
 statement!(shared LIST_FROM, "message/list_from");
 statement!(shared LIST_CORRELATION, "message/list_correlation");
+statement!(shared DEPTH, "message/depth");
 
 /// All of the above.
-pub(crate) static STATEMENTS: &[&Statement] = &[&LIST, &LIST_TO, &LIST_FROM, &LIST_CORRELATION];
+pub(crate) static STATEMENTS: &[&Statement] =
+    &[&LIST, &LIST_TO, &LIST_FROM, &LIST_CORRELATION, &DEPTH];
 
 /// Which messages. Everything that is given must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,10 +34,45 @@ pub struct Filter {
     pub until: Option<Timestamp>,
 }
 
+/// What is on its way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Depth {
+    /// How many messages lie in inboxes.
+    pub pending: i64,
+    /// For how long the oldest of them has.
+    pub oldest_pending_ms: i64,
+    /// How many are in handlers' hands.
+    pub delivered: i64,
+    /// How many dead letters need a person.
+    pub dead_letters: i64,
+}
+
 /// Where a page begins.
 pub type Cursor = (Timestamp, Uuid);
 
 impl Messages {
+    /// How full the inboxes are; it costs as much as lies in them.
+    pub async fn depth(&self) -> Result<Depth> {
+        let body = |tx: &mut dyn Tx| {
+            let now = tx.now()?;
+            let mut depth = Depth::default();
+            for row in tx.run(Call::one(&DEPTH, vec![]))? {
+                let count = row.int(1)?;
+                match row.text(0)? {
+                    "pending" => {
+                        depth.pending = count;
+                        let since = row.maybe(2, Row::time)?.unwrap_or(now);
+                        depth.oldest_pending_ms = (now.as_ms() - since.as_ms()).max(0);
+                    }
+                    "delivered" => depth.delivered = count,
+                    _ => depth.dead_letters = count,
+                }
+            }
+            Ok(depth)
+        };
+        self.store.read("message_depth", body).await
+    }
+
     /// One message.
     pub async fn show(&self, id: MessageId) -> Result<Option<Message>> {
         self.store.read("message_show", move |tx| find(tx, id)).await

@@ -1,15 +1,30 @@
 //! Sending: the rule of authority, then the inbox, in one transaction; a refusal is audited there.
 //!
+//! Two flights to the database: one statement reads everything that the decision needs, the rule
+//! decides here, and the message, its audit, its first delivery and the commit travel together.
+//!
 //! Invariant: a repeated send is answered like the first, whatever the hierarchy has become since.
 //! A handler that waits may be given the message in the same transaction.
 
-use super::claim::{Claim, Delivery, take_of};
-use super::{Messages, NewMessage, Outcome, earlier, put, told};
+use super::claim::{Claim, Delivery, bury_unreadable, delivery, take_of, taker, taking};
+use super::{Message, Messages, NewMessage, find, is_same, lost, params, read, told};
+use crate::audit;
 use crate::error::{Rejection, Result};
-use crate::tx::Tx;
-use crate::{agent, audit};
-use windlass_domain::message::authority::{self, Rule, Sender};
+use crate::statement;
+use crate::statement::{Dialect, Statement};
+use crate::tx::{Call, Tx};
+use crate::value::{Row, Value};
+use windlass_domain::agent::{Authority, MAX_DEPTH};
+use windlass_domain::message::Status;
+use windlass_domain::message::authority::{self, Agent, Rule, Sender};
 use windlass_domain::refusal::Refusal;
+use windlass_domain::time::Timestamp;
+
+statement!(CONSIDER, "message/consider");
+statement!(SEND, "message/send");
+
+/// All of the above.
+pub(crate) static STATEMENTS: &[&Statement] = &[&CONSIDER, &SEND];
 
 /// Whose words a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +46,14 @@ pub struct Sent {
     pub delivery: Option<(usize, Delivery)>,
 }
 
+/// What a transaction came to.
+enum Carried {
+    /// This.
+    Out(Box<Result<Sent, Refusal>>),
+    /// Somebody sent the same at the same time: it is there now.
+    Again,
+}
+
 impl Messages {
     /// Sends a message, if its sender may write to its receiver. `offers` are claims of handlers
     /// that wait; the first that takes the receiver's messages gets the head of its inbox.
@@ -40,8 +63,35 @@ impl Messages {
         speaker: Speaker,
         offers: Vec<Claim>,
     ) -> Result<Sent, Rejection> {
-        let body = move |tx: &mut dyn Tx| carry_out(tx, &new, speaker, &offers);
-        Ok(self.store.write("message_send", body).await??)
+        loop {
+            let (sending, claims) = (new.clone(), offers.clone());
+            let body = move |tx: &mut dyn Tx| carry_out(tx, &sending, speaker, &claims);
+            match self.store.write("message_send", body).await? {
+                Carried::Out(sent) => return Ok(self.readable((*sent)?, offers).await?),
+                Carried::Again => {}
+            }
+        }
+    }
+
+    /// What a handler was given may be what nobody can read: it is given up, and the handler is
+    /// given the next one.
+    async fn readable(&self, sent: Sent, offers: Vec<Claim>) -> Result<Sent> {
+        let is_unreadable = |(_, held): &&(usize, Delivery)| held.message.is_unreadable;
+        let Some((_, held)) = sent.delivery.as_ref().filter(is_unreadable) else {
+            return Ok(sent);
+        };
+        let (id, lease, sent_id) = (held.message.id, held.lease, sent.message.id);
+        let to = held.message.to.clone();
+        let body = move |tx: &mut dyn Tx| {
+            let held = find(tx, id)?.filter(|message| message.lease_id == Some(lease.0));
+            if let Some(message) = held.filter(|message| message.status == Status::Delivered) {
+                bury_unreadable(tx, message)?;
+            }
+            let delivery = take_of(tx, &to, &offers)?;
+            Ok((find(tx, sent_id)?.ok_or_else(|| lost("message_send"))?, delivery))
+        };
+        let (message, delivery) = self.store.write("message_unreadable", body).await?;
+        Ok(Sent { message, delivery, ..sent })
     }
 }
 
@@ -50,84 +100,173 @@ fn carry_out(
     new: &NewMessage,
     speaker: Speaker,
     offers: &[Claim],
-) -> Result<Result<Sent, Refusal>> {
-    if let Some(outcome) = earlier(tx, new)? {
-        return answered(tx, new, outcome, offers);
+) -> Result<Carried> {
+    let known = consider(tx, new, speaker)?;
+    if let Some(earlier) = known.earlier {
+        return Ok(Carried::Out(Box::new(answered(tx, new, earlier, offers)?)));
     }
-    if let Err((rule, refusal)) = permitted(tx, new, speaker)? {
-        let mut detail = told(new);
-        detail["rule"] = rule.into();
-        audit::write(tx, &new.sent_by, "message_refused", &detail)?;
-        return Ok(Err(refusal));
-    }
-    let outcome = put(tx, new)?;
-    answered(tx, new, outcome, offers)
+    let now = known.now;
+    let (rule, refusal) = match known.permitted(new, speaker) {
+        Ok(receiver) => return put(tx, new, receiver, now, offers),
+        Err(refused) => refused,
+    };
+    let mut detail = told(new);
+    detail["rule"] = rule.into();
+    audit::write(tx, &new.sent_by, "message_refused", &detail)?;
+    Ok(Carried::Out(Box::new(Err(refusal))))
 }
 
+/// What a send must know.
+struct Known {
+    now: Timestamp,
+    /// The message of this id, or of this key and sender.
+    earlier: Option<Message>,
+    receiver: Option<Receiver>,
+    sender: Option<(Agent, Authority)>,
+}
+
+/// Whoever is written to.
+struct Receiver {
+    agent: Agent,
+    /// The pool that its messages go to.
+    pool: String,
+    converses: bool,
+}
+
+fn consider(tx: &mut dyn Tx, new: &NewMessage, speaker: Speaker) -> Result<Known> {
+    // PostgreSQL reads its clock in the same statement.
+    let now = match tx.dialect() {
+        Dialect::Postgres => tx.fixed_now(),
+        Dialect::Sqlite => Some(tx.now()?),
+    };
+    let params = vec![
+        new.id.0.into(),
+        new.from.as_str().into(),
+        new.idempotency_key.clone().into(),
+        new.to.as_str().into(),
+        (speaker == Speaker::Agent).into(),
+        now.into(),
+        Value::Int(MAX_DEPTH as i64 + 1),
+    ];
+    let rows = tx.run(Call::one(&CONSIDER, params))?;
+    let row = rows.first().ok_or_else(|| lost("message_send"))?;
+    let earlier = if row.is_null(0) { None } else { Some(read(row)?) };
+    let receiver = match agent(row, AT + 1, AT + 10)? {
+        Some(agent) => {
+            let (pool, converses) = (row.text(AT + 4)?.to_owned(), row.bool(AT + 5)?);
+            Some(Receiver { agent, pool, converses })
+        }
+        None => None,
+    };
+    let sender = match agent(row, AT + 6, AT + 11)? {
+        Some(agent) => {
+            let damaged = |e: serde_json::Error| {
+                crate::error::Error::Corrupt(format!("the authority of an agent: {e}"))
+            };
+            Some((agent, serde_json::from_value(row.json(AT + 9)?).map_err(damaged)?))
+        }
+        None => None,
+    };
+    Ok(Known { now: row.time(AT)?, earlier, receiver, sender })
+}
+
+/// Where the columns of an earlier message end.
+const AT: usize = 23;
+
+fn agent(row: &Row, at: usize, line: usize) -> Result<Option<Agent>> {
+    if row.is_null(at) {
+        return Ok(None);
+    }
+    let names = row.json(line)?;
+    let names = names.as_array().into_iter().flatten();
+    Ok(Some(Agent {
+        name: row.text(at)?.to_owned(),
+        venture: row.maybe(at + 1, Row::text)?.map(str::to_owned),
+        archived: row.bool(at + 2)?,
+        ancestors: names.filter_map(|name| name.as_str().map(str::to_owned)).collect(),
+    }))
+}
+
+impl Known {
+    /// The receiver, if the sender may write to it; else the rule that says no, and in which
+    /// words.
+    fn permitted(
+        self,
+        new: &NewMessage,
+        speaker: Speaker,
+    ) -> Result<Receiver, (&'static str, Refusal)> {
+        let unknown = Refusal::Unknown { what: "agent to write to" };
+        let is_there = |receiver: &Receiver| !receiver.agent.archived;
+        let receiver = self.receiver.filter(is_there).ok_or(("unknown_receiver", unknown))?;
+        let (sender, granted) = match (speaker, self.sender) {
+            (Speaker::Person, _) => (Sender::Person, false),
+            (Speaker::Agent, None) => (Sender::Stranger, false),
+            (Speaker::Agent, Some((agent, authority))) => {
+                let venture = receiver.agent.venture.as_ref();
+                let granted = authority.agents.contains(&new.to)
+                    || venture.is_some_and(|venture| authority.ventures.contains(venture));
+                (Sender::Agent(agent), granted)
+            }
+        };
+        let refused = |rule: Rule| {
+            let (from, to) = (new.from.clone(), new.to.clone());
+            (rule.as_str(), Refusal::NotPermitted { from, to, rule })
+        };
+        authority::decide(&sender, &receiver.agent, granted).map_err(refused)?;
+        Ok(receiver)
+    }
+}
+
+/// Puts the message into its inbox, gives the first handler that takes the receiver's messages the
+/// head of it, and commits.
+fn put(
+    tx: &mut dyn Tx,
+    new: &NewMessage,
+    receiver: Receiver,
+    now: Timestamp,
+    offers: &[Claim],
+) -> Result<Carried> {
+    let mut sending = params(new, Status::Pending, now);
+    let detail = Value::Json(windlass_domain::json::canonical(&told(new)));
+    sending.push(detail);
+    let mut calls = vec![Call::one(&SEND, sending)];
+    if tx.dialect() == Dialect::Sqlite {
+        calls.push(audit::call(now, &new.sent_by, "message_sent", &told(new)));
+    }
+    let taker = taker(offers, &new.to, &receiver.pool);
+    if let Some((index, lease)) = taker {
+        calls.extend(taking(&new.to, receiver.converses, &offers[index], lease, now));
+    }
+    let answers = tx.run_and_commit(calls)?;
+    let Some(sent) = answers.first().and_then(|rows| rows.first()) else {
+        return Ok(Carried::Again);
+    };
+    let taken = answers.last().filter(|_| taker.is_some()).and_then(|rows| rows.first());
+    let taken = taken.map(delivery).transpose()?;
+    let message = match &taken {
+        // What the handler got is this one, unless a more urgent one lay before it.
+        Some(taken) if taken.message.id == new.id => taken.message.clone(),
+        _ => read(sent)?,
+    };
+    let delivery = taker.zip(taken).map(|((index, _), taken)| (index, taken));
+    Ok(Carried::Out(Box::new(Ok(Sent { message, duplicate: false, delivery }))))
+}
+
+/// What a repeated send is answered; what a commit in doubt has handed out is found again.
 fn answered(
     tx: &mut dyn Tx,
     new: &NewMessage,
-    outcome: Outcome,
+    earlier: Message,
     offers: &[Claim],
 ) -> Result<Result<Sent, Refusal>> {
-    let (id, duplicate) = match outcome {
-        Outcome::Duplicate { same: false, id } => {
-            let what = if id == new.id { "the id" } else { "the idempotency key" };
-            return Ok(Err(Refusal::IdempotencyKeyReused { what }));
-        }
-        Outcome::Duplicate { id, .. } => (id, true),
-        Outcome::InInbox | Outcome::DeadLettered(_) => (new.id, false),
-    };
+    if !is_same(&earlier, new) {
+        let what = if earlier.id == new.id { "the id" } else { "the idempotency key" };
+        return Ok(Err(Refusal::IdempotencyKeyReused { what }));
+    }
     let delivery = take_of(tx, &new.to, offers)?;
     let message = match &delivery {
-        // What the handler got is this one, unless a more urgent one lay before it.
-        Some((_, delivery)) if delivery.message.id == id => delivery.message.clone(),
-        _ => super::find(tx, id)?.ok_or_else(|| super::lost("message_send"))?,
+        Some((_, delivery)) if delivery.message.id == earlier.id => delivery.message.clone(),
+        _ => earlier,
     };
-    Ok(Ok(Sent { message, duplicate, delivery }))
-}
-
-/// Whether the sender may write to the receiver; the rule that says no, and in which words.
-fn permitted(
-    tx: &mut dyn Tx,
-    new: &NewMessage,
-    speaker: Speaker,
-) -> Result<Result<(), (&'static str, Refusal)>> {
-    let receiver = agent::find(tx, &new.to)?.filter(|agent| agent.archived_at.is_none());
-    let Some(receiver) = receiver else {
-        return Ok(Err(("unknown_receiver", Refusal::Unknown { what: "agent to write to" })));
-    };
-    let (sender, granted) = match speaker {
-        Speaker::Person => (Sender::Person, false),
-        Speaker::Agent => match agent::find(tx, &new.from)? {
-            None => (Sender::Stranger, false),
-            Some(sender) => {
-                let authority = &sender.spec.authority;
-                let venture = receiver.spec.venture.as_ref();
-                let granted = authority.agents.contains(&new.to)
-                    || venture.is_some_and(|venture| authority.ventures.contains(venture));
-                (Sender::Agent(known(tx, sender)?), granted)
-            }
-        },
-    };
-    let receiver = known(tx, receiver)?;
-    let refused = |rule: Rule| {
-        let (from, to) = (new.from.clone(), new.to.clone());
-        (rule.as_str(), Refusal::NotPermitted { from, to, rule })
-    };
-    Ok(authority::decide(&sender, &receiver, granted).map(drop).map_err(refused))
-}
-
-fn known(tx: &mut dyn Tx, agent: agent::Agent) -> Result<authority::Agent> {
-    let line = match agent.spec.parent {
-        // The line begins with the agent itself.
-        Some(_) => agent::line(tx, &agent.name)?.split_off(1),
-        None => Vec::new(),
-    };
-    Ok(authority::Agent {
-        name: agent.name,
-        venture: agent.spec.venture,
-        ancestors: line,
-        archived: agent.archived_at.is_some(),
-    })
+    Ok(Ok(Sent { message, duplicate: true, delivery }))
 }

@@ -3,7 +3,7 @@
 //!
 //! Invariant: a row that somebody is changing is left to him, and looked at again a second later.
 
-use super::claim::{bury, expire, give_back};
+use super::claim::{Kept, bury, expire, give_back};
 use super::{Message, Messages, read};
 use crate::agent;
 use crate::error::Result;
@@ -33,31 +33,36 @@ impl Messages {
             for row in rows {
                 let error = Some("its handler fell silent".to_owned());
                 let message = read(&row)?;
-                swept.push(give_back(tx, message, Failure::LeaseLost, error, None, ACTOR)?);
+                swept.push(give_back(
+                    tx,
+                    message,
+                    Failure::LeaseLost,
+                    error,
+                    Kept::default(),
+                    ACTOR,
+                )?);
             }
             Ok(swept)
         };
         self.store.write("message_leases", body).await
     }
 
-    /// Ends messages whose time passed before anybody took them, at most `limit`; how many.
-    pub async fn expire(&self, limit: usize) -> Result<usize> {
+    /// Ends messages whose time passed before anybody took them, at most `limit`: those.
+    pub async fn expire(&self, limit: usize) -> Result<Vec<Message>> {
         let body = move |tx: &mut dyn Tx| {
             let now = tx.now()?;
             let rows = tx.run(Call::one(&EXPIRED, vec![now.into(), Value::Int(limit as i64)]))?;
-            for row in &rows {
-                expire(tx, read(row)?, None, None)?;
-            }
-            Ok(rows.len())
+            rows.iter().map(|row| expire(tx, read(row)?, Kept::default(), None)).collect()
         };
         self.store.write("message_expire", body).await
     }
 
-    /// Gives up what lies in inboxes that nobody reads, at most `limit`; how many. Messages get
-    /// there by hand, and when an agent is archived.
-    pub async fn bury_strays(&self, limit: usize) -> Result<usize> {
+    /// Gives up what lies in inboxes that nobody reads, at most `limit`: those. Messages get there
+    /// by hand, and when an agent is archived.
+    pub async fn bury_strays(&self, limit: usize) -> Result<Vec<Message>> {
         let body = move |tx: &mut dyn Tx| {
             let rows = tx.run(Call::one(&STRAY, vec![Value::Int(limit as i64)]))?;
+            let mut buried = Vec::new();
             for row in &rows {
                 let message = read(row)?;
                 let reason = match agent::find(tx, &message.to)? {
@@ -65,9 +70,9 @@ impl Messages {
                     None => Reason::UnknownAgent,
                 };
                 let detail = format!("nobody reads the inbox of {}", message.to);
-                bury(tx, message, reason, &detail, None, None, ACTOR)?;
+                buried.push(bury(tx, message, reason, &detail, Kept::default(), None, ACTOR)?);
             }
-            Ok(rows.len())
+            Ok(buried)
         };
         self.store.write("message_strays", body).await
     }

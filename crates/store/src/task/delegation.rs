@@ -18,7 +18,7 @@ use windlass_domain::decide::{Decision, decide};
 use windlass_domain::delegation::Unchanged;
 use windlass_domain::id::TaskId;
 use windlass_domain::profile::{Kind, Profile};
-use windlass_domain::refusal::Refusal;
+use windlass_domain::refusal::{FieldError, Refusal};
 use windlass_domain::snapshot::Snapshot;
 use windlass_domain::state::State;
 
@@ -159,6 +159,14 @@ impl Tasks {
     }
 }
 
+/// What a worker executes is the worker's to report.
+fn needs_lease() -> Refusal {
+    let detail = "is required: a worker executes this delegation, and whoever reports it gives the \
+                  lease of its claim";
+    let (pointer, detail) = ("/lease_id".to_owned(), detail.to_owned());
+    Refusal::Invalid(vec![FieldError { pointer, code: "required", detail }])
+}
+
 fn report(tx: &mut dyn Tx, ask: &Ask, stuck_ms: i64) -> Result<Result<Reported, Refusal>> {
     let Some((task, last)) = cold::load(tx, ask.task)? else {
         return Ok(Ok(Reported::unchanged(None, Unchanged::NotFound)));
@@ -176,10 +184,13 @@ fn report(tx: &mut dyn Tx, ask: &Ask, stuck_ms: i64) -> Result<Result<Reported, 
     };
     let decision = match decide(&task, &ask.command, tx.now()?) {
         Ok(decision) => decision,
-        Err(Refusal::IllegalTransition { .. }) if task.profile == Profile::Ledger => {
+        Err(Refusal::IllegalTransition { .. })
+            if task.profile == Profile::Ledger || task.status.is_terminal() =>
+        {
             let why = Unchanged::of(task.status, to);
             return Ok(Ok(Reported::unchanged(Some(task.status), why)));
         }
+        Err(Refusal::IllegalTransition { .. }) => return Ok(Err(needs_lease())),
         Err(refusal) => return Ok(Err(refusal)),
     };
     let mut after: Snapshot = match &decision {

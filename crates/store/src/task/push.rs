@@ -1,12 +1,13 @@
 //! The end of a delegation, put into its caller's inbox in the transaction of the end.
 //!
 //! Invariant: it is told once, whatever ends the delegation: the id of the message is made of the
-//! delegation's. What cannot be delivered is a dead letter of that transaction, and the end stands.
+//! delegation's, and where somebody else has sent a message of that id, of another number as well.
+//! What cannot be delivered is a dead letter of that transaction, and the end stands.
 //! Absent: the hot statements. They leave delegations to the cold path, so that a job costs no
 //! more; only what has ended here is read again.
 
 use crate::error::Result;
-use crate::message;
+use crate::message::{self, Outcome};
 use crate::statement;
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
@@ -23,7 +24,10 @@ pub(super) static STATEMENTS: &[&statement::Statement] = &[&ENDED];
 /// What keeps the ids of messages apart from those of their delegations.
 const SALT: u128 = 0x0000_0000_0000_0000_0064_656c_6567_6174;
 
-/// The message that tells of a delegation's end.
+/// Where else the message lies if its id is taken, in turn.
+const OTHERS: [u128; 3] = [1 << 64, 2 << 64, 3 << 64];
+
+/// The message that tells of a delegation's end, unless somebody took the id before.
 pub fn result_message(delegation: TaskId) -> MessageId {
     MessageId(Uuid::from_u128(delegation.0.as_u128() ^ SALT))
 }
@@ -46,7 +50,12 @@ pub(super) fn results(tx: &mut dyn Tx, ended: Vec<Uuid>) -> Result<()> {
         let mut message =
             NewMessage::new(result_message(id), from, caller, RESULT_MESSAGE, payload);
         message.correlation_id = Some(correlation);
-        message::deliver(tx, &message)?;
+        // Somebody else may have sent a message of that id: the result has another one then.
+        let mut others =
+            OTHERS.map(|other| Uuid::from_u128(message.id.0.as_u128() ^ other)).into_iter();
+        while let Outcome::Duplicate { same: false, .. } = message::deliver(tx, &message)? {
+            message.id = MessageId(others.next().unwrap_or_else(Uuid::now_v7));
+        }
         tx.pushed();
     }
     Ok(())

@@ -20,7 +20,7 @@ use uuid::Uuid;
 use windlass_domain::id::TaskId;
 use windlass_domain::json;
 use windlass_domain::limit::{Bound, QueueFull};
-use windlass_domain::profile::Kind;
+use windlass_domain::profile::{Kind, Profile};
 use windlass_domain::refusal::Refusal;
 use windlass_domain::state::State;
 use windlass_domain::task::{NewTask, When};
@@ -381,8 +381,12 @@ pub(super) fn submitted_at(row: &Row) -> Result<Timestamp> {
 fn found(row: &Row, task: &NewTask) -> Result<Outcome<Submitted>> {
     let same = is_same_request(row, task)?;
     let id = TaskId(row.uuid(0)?);
-    // Whoever delegates twice under one id or key delegated once, and is told of a difference.
-    let tolerant = task.profile.kind() == Kind::Delegation;
+    // Whoever delegates twice under one id or key delegated once, and is told of a difference. What
+    // another caller delegated, or what is no delegation, is not the caller's to repeat.
+    let there = row.named::<Profile>(6)?.kind();
+    let tolerant = task.profile.kind() == Kind::Delegation
+        && there == Kind::Delegation
+        && row.maybe(13, Row::text)? == task.caller.as_deref();
     if same || tolerant {
         let status = row.named(4)?;
         return Ok(Ok(Submitted { id, status, duplicate: true, payload_differs: !same }));

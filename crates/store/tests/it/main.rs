@@ -13,6 +13,7 @@ mod migration_document;
 mod model;
 mod plan;
 mod plan_case;
+mod plan_message;
 mod plan_sweep;
 mod poison;
 mod pooler;

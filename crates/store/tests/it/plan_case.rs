@@ -20,7 +20,7 @@ pub struct Case {
 const STATE_KEY: &str = "PRIMARY KEY";
 const SPEC_KEY: &str = "PRIMARY KEY";
 
-fn writes(
+pub fn writes(
     name: &'static str,
     values: &[(usize, &str)],
     postgres: &'static [&'static str],
@@ -30,7 +30,7 @@ fn writes(
     Case { name, values, postgres, sqlite, reads: false }
 }
 
-fn reads(
+pub fn reads(
     name: &'static str,
     values: &[(usize, &str)],
     postgres: &'static [&'static str],

@@ -1,12 +1,19 @@
 //! How often a transaction crosses the network, counted by a proxy between store and server.
 
 use crate::postgres::{Fixture, INSERT, item};
+use serde_json::json;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use uuid::Uuid;
+use windlass_domain::agent::AgentSpec;
+use windlass_domain::id::MessageId;
+use windlass_domain::message::{LEASE_MS, NewMessage};
+use windlass_store::agent::Agents;
+use windlass_store::message::{Claim, Ending, Messages, Speaker, Whose};
+use windlass_store::migration;
 use windlass_store::postgres::{self, Options};
 use windlass_store::store::{Lane, Store};
 use windlass_store::tx::Call;
@@ -93,5 +100,51 @@ fn run_and_commit_is_one_flight() {
     assert_eq!(flights_of(1, true), 1, "a lone statement");
     assert_eq!(flights_of(3, true), 1, "three statements with BEGIN and COMMIT");
     assert_eq!(flights_of(3, false), 4, "BEGIN travels with the first statement");
+    store.close();
+}
+
+/// It took about ten: each question that the decision asks was a flight of its own.
+#[test]
+fn a_send_is_two_flights_also_when_a_handler_waits() {
+    let fixture = Fixture::new();
+    let proxy = Proxy::start(fixture.database.port());
+    let options = Options { write_connections: 1, read_connections: 1, ..Options::default() };
+    let postgres = postgres::open(&fixture.database.url_through(proxy.port), options).unwrap();
+    let store = Store::new(postgres);
+    let agents = Agents::new(fixture.store.clone());
+    let prepare = async {
+        migration::up(&fixture.store).await.unwrap();
+        for (name, role, parent) in [("ceo", "ceo", None), ("vp", "vp", Some("ceo"))] {
+            let (role, parent) = (Some(role.to_owned()), parent.map(str::to_owned));
+            let spec = AgentSpec { role, parent, ..AgentSpec::default() };
+            agents.put(name, spec, "tester").await.unwrap();
+        }
+        // Every lane connects before we count.
+        for lane in [Lane::Heartbeat, Lane::Read, Lane::Write] {
+            store.run(lane, "warm", |tx| tx.now()).await.unwrap();
+        }
+    };
+    fixture.runtime.block_on(prepare);
+    let messages = Messages::new(store.clone());
+    let flights_of = |waits: bool| {
+        let id = MessageId(Uuid::now_v7());
+        let new = NewMessage::new(id, "vp", "ceo", "report", json!({ "n": 1 }));
+        let whose = Whose::Pool("ceo_handler".into());
+        let offer = waits.then(|| Claim::new(whose, "me", LEASE_MS, 1));
+        let offers = offer.into_iter().collect();
+        let before = proxy.flights.load(Ordering::SeqCst);
+        let sent = fixture.runtime.block_on(messages.send(new, Speaker::Agent, offers)).unwrap();
+        let flights = proxy.flights.load(Ordering::SeqCst) - before;
+        assert_eq!(sent.delivery.is_some(), waits);
+        if let Some((_, held)) = sent.delivery {
+            let end = messages.end(held.message.id, held.lease, Ending::Acknowledge);
+            fixture.runtime.block_on(end).unwrap();
+        }
+        flights
+    };
+    // The first of each prepares its statements.
+    flights_of(false);
+    flights_of(true);
+    assert_eq!((flights_of(true), flights_of(true)), (2, 2));
     store.close();
 }

@@ -130,7 +130,7 @@ async fn restored_into_a_younger_cluster(dialect: Dialect) {
     world.cancel(world.submit(job()).await).await.unwrap();
     world.tasks.fold_tally().await.unwrap();
     // What a dump from a cluster that is a billion transactions older leaves here.
-    let tables = ["task_history", "task_state", "task_tally_position"];
+    let tables = ["task_history", "task_state", "task_tally_position", "audit"];
     let shift: String = (tables.iter())
         .map(|table| {
             format!(

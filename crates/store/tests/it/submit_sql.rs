@@ -305,6 +305,11 @@ async fn a_repeated_submit_is_one_task(dialect: Dialect) {
     let third = submit("1", &of("boss")).unwrap();
     assert_ne!(submit("1", &of("chief")).unwrap(), third);
     assert_eq!(submit("2", &of("boss")).unwrap(), third);
+    // But only of what is its own caller's: neither of another one's, nor of a job.
+    for id in [&third, &first] {
+        let options = format!("{{\"id\": \"{id}\", \"caller\": \"rival\", \"callee\": \"crew\"}}");
+        assert!(submit("1", &options).unwrap_err().contains(reused), "{id}");
+    }
     // What is asked for beside the payload counts as well, on both ways and between them.
     let other = ["\"priority\": 9", "\"max_retries\": 7", "\"agent\": \"zed\"", "\"delay_ms\": 99"];
     for option in other {
@@ -360,8 +365,9 @@ async fn what_the_api_refuses_is_refused(dialect: Dialect) {
         ("1", "{\"color\": \"red\"}", "unknown option: color"),
         ("1", "{\"kind\": \"ledger\"}", "kind must be job, delegation or inference"),
         ("1", "{\"kind\": \"chore\"}", "kind must be job, delegation or inference"),
-        ("1", "{\"kind\": \"delegation\", \"callee\": \"c\"}", "a_delegation_names_both_sides"),
-        ("1", "{\"kind\": \"inference\"}", "an_inference_names_its_pool"),
+        ("1", "{\"kind\": \"delegation\", \"callee\": \"c\"}", "must name its caller"),
+        ("1", "{\"kind\": \"delegation\", \"caller\": \"c\"}", "must name its callee"),
+        ("1", "{\"kind\": \"inference\"}", "must name its pool"),
         ("1", "{\"mode\": \"ledger\"}", "belong to kind delegation"),
         ("1", "{\"kind\": \"job\", \"pool\": \"p\"}", "belong to kind inference"),
         ("1", "{\"callee\": \"c\", \"caller\": \"d\", \"mode\": \"x\"}", "mode must be"),

@@ -3,6 +3,7 @@
 //! Invariant: a sweep can be asked for alone, and runs by itself as a duty; a panic in it is an
 //! error of that sweep and of nothing else.
 
+use serde_json::json;
 use std::time::Duration;
 use windlass_domain::delegation::SweeperSettings;
 use windlass_store::error::Error as StoreError;
@@ -45,6 +46,18 @@ impl Engine {
             self.tell_event();
         }
         Ok(reported)
+    }
+
+    /// The same sweep because somebody wants it: the audit tells who, and what it did.
+    pub async fn sweep_delegations_for(&self, actor: &str) -> Result<DelegationSweep> {
+        let swept = self.sweep_delegations().await?;
+        let detail = json!({
+            "scanned": swept.scanned, "failed_deadline": swept.failed_deadline,
+            "marked_stuck": swept.marked_stuck, "lost_races": swept.lost_races,
+            "errors": swept.errors,
+        });
+        self.audit().write(actor, "delegations_swept", detail).await?;
+        Ok(swept)
     }
 
     /// Looks once at all delegations in flight: those past their deadline fail, those whose beats

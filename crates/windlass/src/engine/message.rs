@@ -108,13 +108,14 @@ impl Engine {
         match &sent {
             Ok(sent) => {
                 let correlation_id = &sent.message.correlation_id;
-                tracing::info!(message = %sent.message.id, correlation_id, to, "sent");
+                tracing::info!(message_id = %sent.message.id, correlation_id, to, "sent");
                 if sent.delivery.is_none() && !sent.duplicate {
                     self.tell_message();
                 }
             }
             Err(error) => {
-                tracing::info!(message = %id, correlation_id = correlation, to, %error, "not sent");
+                let correlation_id = correlation;
+                tracing::info!(message_id = %id, correlation_id, to, %error, "not sent");
             }
         }
         Ok(sent?)
@@ -137,7 +138,7 @@ impl Engine {
         for Delivery { message, .. } in &taken {
             let correlation_id = &message.correlation_id;
             let deliveries = message.deliveries;
-            tracing::info!(message = %message.id, correlation_id, deliveries, "delivered");
+            tracing::info!(message_id = %message.id, correlation_id, deliveries, "delivered");
         }
         Ok(taken)
     }
@@ -161,7 +162,7 @@ impl Engine {
     async fn end_message(&self, id: MessageId, lease: LeaseId, ending: Ending) -> Result<Message> {
         let message = self.inner.messages.end(id, lease, ending).await?;
         let (correlation_id, status) = (&message.correlation_id, message.status);
-        tracing::info!(message = %id, correlation_id, %status, "ended");
+        tracing::info!(message_id = %id, correlation_id, %status, "ended");
         // The next one of its inbox may be handed out.
         self.tell_message();
         Ok(message)
@@ -191,9 +192,9 @@ impl Engine {
         let mut report = Report::default();
         let messages = &self.inner.messages;
         loop {
-            let swept = messages.expire_leases(BATCH).await?.len();
-            let expired = messages.expire(BATCH).await?;
-            let strays = messages.bury_strays(BATCH).await?;
+            let swept = logged(messages.expire_leases(BATCH).await?, "its lease ran out");
+            let expired = logged(messages.expire(BATCH).await?, "its time passed");
+            let strays = logged(messages.bury_strays(BATCH).await?, "nobody reads its inbox");
             report.scanned += swept + expired + strays;
             report.changed += swept + expired + strays;
             if swept > 0 {
@@ -204,4 +205,13 @@ impl Engine {
             }
         }
     }
+}
+
+/// What became of messages by themselves, each in a line of its own; how many there are.
+fn logged(swept: Vec<Message>, why: &str) -> usize {
+    for message in &swept {
+        let Message { id, correlation_id, status, deliveries, to, .. } = message;
+        tracing::info!(message_id = %id, correlation_id, %status, deliveries, to, "{why}");
+    }
+    swept.len()
 }

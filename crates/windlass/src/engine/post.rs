@@ -14,8 +14,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
-use windlass_domain::message::Failure;
-use windlass_store::error::{Error, Result};
+use windlass_domain::message::{self, Failure};
+use windlass_store::error::{Error, Rejection, Result};
 use windlass_store::message::{Claim, Delivery, Ending, Messages, Whose};
 
 use super::shutdown::Phase;
@@ -84,7 +84,13 @@ impl Drop for Handover {
                 let ending = Ending::Return { failure: Failure::LeaseLost, error };
                 let id = delivery.message.id;
                 if let Err(error) = messages.end(id, delivery.lease, ending).await {
-                    tracing::warn!(message = %id, %error, "not given back; its lease decides");
+                    let correlation_id = &delivery.message.correlation_id;
+                    tracing::warn!(
+                        message_id = %id,
+                        correlation_id,
+                        %error,
+                        "not given back; its lease decides"
+                    );
                 }
             });
         }
@@ -183,14 +189,20 @@ impl Post {
         claim: Claim,
         wait: Duration,
         mut phase: watch::Receiver<Phase>,
-    ) -> Result<Vec<Delivery>> {
+    ) -> Result<Vec<Delivery>, Rejection> {
         let until = Instant::now() + wait;
+        let mut is_first = true;
         loop {
             let seen = self.lock().wakes;
             let taken = self.take(&claim).await?;
             if taken.len() >= claim.leases.len() {
                 // There may be more than one claim can take.
                 self.wake();
+            }
+            // Whoever waits for what never comes is told so, as soon as nothing was found.
+            if taken.is_empty() && std::mem::take(&mut is_first) {
+                let nobody = self.messages.nobody_of(&claim.from).await?;
+                message::readers(matches!(claim.from, Whose::Pool(_)), &nobody)?;
             }
             if !taken.is_empty() || wait.is_zero() || *phase.borrow() != Phase::Running {
                 return Ok(taken);

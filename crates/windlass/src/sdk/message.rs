@@ -207,7 +207,7 @@ impl One {
         let outcome = tokio::select! {
             done = &mut running => done,
             () = self.renew(id, lease) => {
-                tracing::warn!(message = %id, "the lease is lost; the handler is ended");
+                tracing::warn!(message_id = %id, "the lease is lost; the handler is ended");
                 return running.abort();
             }
         };
@@ -252,12 +252,12 @@ impl One {
             match call().await {
                 Ok(()) => return,
                 Err(error) if error.is_temporary => {
-                    tracing::warn!(message = %id, detail = error.detail, "not {what} yet");
+                    tracing::warn!(message_id = %id, detail = error.detail, "not {what} yet");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(Duration::from_secs(5));
                 }
                 Err(error) => {
-                    return tracing::warn!(message = %id, detail = error.detail, "not {what}");
+                    return tracing::warn!(message_id = %id, detail = error.detail, "not {what}");
                 }
             }
         }

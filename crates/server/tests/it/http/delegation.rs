@@ -15,6 +15,9 @@ facts!(
     a_ledger_is_kept_without_a_lease,
     what_changes_nothing_is_answered_as_such,
     a_repeated_delegation_is_a_no_op_and_says_so,
+    what_is_not_the_callers_own_is_refused,
+    a_difference_is_told_wherever_it_was_delegated,
+    a_sweep_by_hand_is_audited,
     required_fields_are_told_at_once,
     an_executed_delegation_is_reported_under_its_lease,
     a_list_shows_previews_and_a_delegation_the_whole,
@@ -112,6 +115,44 @@ async fn a_repeated_delegation_is_a_no_op_and_says_so(server: Server) {
     assert_eq!(again["id"], ada["id"]);
 }
 
+async fn what_is_not_the_callers_own_is_refused(server: Server) {
+    let id = ledger(&server).await;
+    let job = server.submit("q").await;
+    for (caller, id) in [("eve", &id), ("ada", &job)] {
+        let body = json!({ "caller": caller, "callee": "bob", "id": id });
+        let problem = server.post("/v1/delegations", body.clone()).await;
+        problem.refused(422, "idempotency_key_reused");
+        let told = server.post("/v1/tasks", body).await;
+        told.refused(422, "idempotency_key_reused");
+    }
+}
+
+async fn a_difference_is_told_wherever_it_was_delegated(server: Server) {
+    let id = Uuid::new_v4().to_string();
+    let body =
+        |payload: i32| json!({ "caller": "ada", "callee": "bob", "id": id, "payload": payload });
+    server.post("/v1/tasks", body(1)).await.expect(201);
+    let same = server.post("/v1/tasks", body(1)).await;
+    assert_eq!(same.header("windlass-payload-differs"), None);
+    let other = server.post("/v1/tasks", body(2)).await;
+    assert_eq!(other.header("windlass-payload-differs"), Some("true"));
+    for atomic in [true, false] {
+        let batch = json!({ "tasks": [body(1), body(2)], "atomic": atomic });
+        let answer = server.post("/v1/tasks/batch", batch).await;
+        let results = serde_json::from_str::<Json>(&answer.text).unwrap()["results"].clone();
+        assert_eq!(column(&results, "duplicate"), [json!(true), json!(true)]);
+        assert_eq!(column(&results, "payload_differs"), [json!(null), json!(true)], "{atomic}");
+    }
+}
+
+async fn a_sweep_by_hand_is_audited(server: Server) {
+    ledger(&server).await;
+    server.send(server.request(Method::POST, "/v1/delegations/sweep")).await.expect(200);
+    let told = server.get("/v1/audit?event=delegations_swept").await.expect(200);
+    assert_eq!(told["items"][0]["detail"]["scanned"], 1, "{told}");
+    assert!(told["items"][0]["actor"].is_string());
+}
+
 async fn required_fields_are_told_at_once(server: Server) {
     let refused = server.post("/v1/delegations", json!({})).await.refused(422, "validation_failed");
     assert_eq!(column(&refused["errors"], "pointer"), [json!("/caller"), json!("/callee")]);
@@ -137,8 +178,11 @@ async fn required_fields_are_told_at_once(server: Server) {
 async fn an_executed_delegation_is_reported_under_its_lease(server: Server) {
     let id = text(&delegate(&server, json!({})).await["id"]);
     let path = format!("/v1/delegations/{id}/status");
-    let told = server.post(&path, json!({ "status": "completed" })).await;
-    told.refused(409, "illegal_transition");
+    let beating = format!("/v1/delegations/{id}/heartbeat");
+    for (path, body) in [(&path, json!({ "status": "completed" })), (&beating, json!({}))] {
+        let told = server.post(path, body).await.refused(422, "validation_failed");
+        assert_eq!(told["errors"][0]["pointer"], "/lease_id");
+    }
     let session = server.worker("bob", 1).await;
     let (claimed, lease) = server.claim(&session).await;
     assert_eq!(claimed, id);
@@ -150,6 +194,25 @@ async fn an_executed_delegation_is_reported_under_its_lease(server: Server) {
     let done = json!({ "status": "completed", "result": 7, "lease_id": lease });
     assert_eq!(status(&server, &id, done).await["changed"], true);
     assert_eq!(server.task(&id).await["result"], 7);
+    // It has ended: whatever comes now changes nothing and says so, with a lease or without.
+    let over = |reason: &str| {
+        let (changed, status) = (false, "completed");
+        json!({ "id": id, "changed": changed, "status": status, "reason": reason })
+    };
+    let failed = json!({ "status": "failed", "lease_id": lease });
+    assert_eq!(status(&server, &id, failed).await, over("terminal"));
+    let running = json!({ "status": "running", "lease_id": lease });
+    assert_eq!(status(&server, &id, running).await, over("terminal"));
+    assert_eq!(status(&server, &id, json!({ "status": "completed" })).await, over("same_status"));
+    for body in [json!({ "lease_id": lease }), json!({})] {
+        assert_eq!(server.post(&beating, body).await.expect(200), over("terminal"));
+    }
+    let nobody = Uuid::new_v4().to_string();
+    let body = json!({ "status": "completed", "lease_id": lease });
+    assert_eq!(status(&server, &nobody, body).await["reason"], "not_found");
+    let path = format!("/v1/delegations/{nobody}/heartbeat");
+    let told = server.post(&path, json!({ "lease_id": lease })).await.expect(200);
+    assert_eq!(told["reason"], "not_found");
 }
 
 async fn a_list_shows_previews_and_a_delegation_the_whole(server: Server) {

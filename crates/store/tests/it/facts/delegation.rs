@@ -10,10 +10,13 @@ use windlass_domain::delegation::{PREVIEW_CHARS, Unchanged, preview};
 use windlass_domain::failure::TaskError;
 use windlass_domain::id::TaskId;
 use windlass_domain::profile::Profile;
+use windlass_domain::refusal::Refusal;
 use windlass_domain::request::{Mode, SubmitRequest};
 use windlass_domain::state::State;
 use windlass_domain::transition::TRANSITIONS;
 use windlass_domain::validate;
+use windlass_store::error::Rejection;
+use windlass_store::group::Outcome;
 use windlass_store::statement::Dialect;
 use windlass_store::task::{Ask, Reported};
 
@@ -24,6 +27,7 @@ conformance!(
     an_empty_name_is_refused,
     a_preview_ends_at_a_character_and_the_whole_is_kept,
     a_repeat_by_id_is_a_no_op_that_tells_of_a_difference,
+    what_is_not_the_callers_own_is_not_repeated,
     a_key_is_unique_per_caller_and_not_across_callers,
     a_delegation_goes_through_its_life,
     a_delegation_may_fail_from_every_living_state,
@@ -142,6 +146,41 @@ async fn a_repeat_by_id_is_a_no_op_that_tells_of_a_difference(dialect: Dialect) 
         assert_eq!(again.status, State::Running);
     }
     assert_eq!(world.show(id).await, before);
+}
+
+/// Whoever guessed an id, or had the key of a job, was answered with what is not his.
+async fn what_is_not_the_callers_own_is_not_repeated(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let (theirs, a_job) = (TaskId(Uuid::new_v4()), TaskId(Uuid::new_v4()));
+    let delegate = |caller: &str, id: Option<TaskId>, key: Option<&str>| {
+        delegation(|r| {
+            (r.id, r.caller) = (id, Some(caller.to_owned()));
+            r.idempotency_key = key.map(str::to_owned);
+        })
+    };
+    world.submit(delegate("boss", Some(theirs), None)).await;
+    // A job of a principal that is called like a caller: its keys are in the same scope.
+    let request = SubmitRequest {
+        id: Some(a_job),
+        queue: Some("q".into()),
+        idempotency_key: Some("k".into()),
+        ..SubmitRequest::default()
+    };
+    world.submit(validate::new_task(&request, a_job, "boss", "tester").unwrap()).await;
+    for (what, new) in [
+        ("another caller's", delegate("rival", Some(theirs), None)),
+        ("a job, by its id", delegate("boss", Some(a_job), None)),
+        ("a job, by its key", delegate("boss", None, Some("k"))),
+    ] {
+        let said = world.submit_all(vec![new.clone()]).await.pop().unwrap();
+        assert_eq!(refused(said), "idempotency_key_reused", "{what}");
+        let (index, said) = world.tasks.submit_atomic(vec![new]).await.unwrap_err();
+        assert_eq!((index, refused::<()>(Err(said))), (0, "idempotency_key_reused"), "{what}");
+    }
+    // Executed or as a ledger, it is the same caller's: told, and left as it is.
+    let ledger = delegation(|r| (r.id, r.mode) = (Some(theirs), Some(Mode::Ledger)));
+    let again = world.submit_all(vec![ledger]).await.pop().unwrap().unwrap();
+    assert_eq!((again.id, again.duplicate, again.payload_differs), (theirs, true, true));
 }
 
 async fn a_key_is_unique_per_caller_and_not_across_callers(dialect: Dialect) {
@@ -289,10 +328,19 @@ async fn an_executed_delegation_is_its_workers_to_report(dialect: Dialect) {
     let id = world.submit(delegation(|_| {})).await;
     let command =
         Command::Report { to: State::Completed, result: None, error: None, holder: "boss".into() };
-    let told = world.tasks.report(Ask::new(id, command, "boss")).await;
-    assert_eq!(refused(told), "illegal_transition");
-    let told = world.tasks.report(Ask::new(id, Command::ReportBeat, "boss")).await;
-    assert_eq!(refused(told), "illegal_transition");
+    let names_the_lease = |told: Outcome<Reported>| match told {
+        Err(Rejection::Refused(Refusal::Invalid(errors))) => {
+            assert_eq!((errors[0].pointer.as_str(), errors[0].code), ("/lease_id", "required"));
+        }
+        other => panic!("{other:?}"),
+    };
+    names_the_lease(world.tasks.report(Ask::new(id, command, "boss")).await);
+    names_the_lease(world.tasks.report(Ask::new(id, Command::ReportBeat, "boss")).await);
+    // What has ended needs nobody's right to be left alone.
+    world.cancel(id).await.unwrap();
+    let ended = unchanged(Some(State::Cancelled), Unchanged::Terminal);
+    assert_eq!(tell(&world, id, State::Completed).await, ended);
+    assert_eq!(beat(&world, id).await, ended);
 }
 
 async fn deleting_both_agents_keeps_the_delegation(dialect: Dialect) {

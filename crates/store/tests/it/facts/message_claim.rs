@@ -5,12 +5,13 @@ use super::message::{agent, deliver, member, new};
 use crate::world::*;
 use windlass_domain::agent::AgentSpec;
 use windlass_domain::message::{LEASE_MS, NewMessage};
-use windlass_store::message::{Claim, Delivery, Ending, Messages, Whose};
+use windlass_store::message::{Claim, Delivery, Ending, Messages, Speaker, Whose};
 use windlass_store::statement::Dialect;
 
 conformance!(
     an_inbox_is_drained_by_urgency_then_by_age,
     a_conversing_agent_has_one_conversation_at_a_time,
+    a_conversing_agent_with_a_pool_of_its_own_has_one_conversation_at_a_time,
     crew_is_pulled_for_by_many,
     messages_go_to_the_pool_of_the_role,
     what_was_written_by_hand_is_found,
@@ -89,6 +90,35 @@ async fn a_conversing_agent_has_one_conversation_at_a_time(dialect: Dialect) {
     assert_eq!(take(&world, pool("vp_handler"), 10).await.len(), 1);
 }
 
+/// The name of the pool decided: a vp whose messages went elsewhere was in many conversations.
+async fn a_conversing_agent_with_a_pool_of_its_own_has_one_conversation_at_a_time(
+    dialect: Dialect,
+) {
+    let world = World::new(dialect).await;
+    for (name, role, pool_of, at_once) in [
+        ("vp", "vp", "night_handler", 1),
+        ("ceo", "ceo", "crew_executor", 1),
+        ("bot", "bot", "vp_handler", 1),
+        ("scout", "scout", "gpu_handler", 3),
+    ] {
+        let spec = AgentSpec {
+            role: Some(role.to_owned()),
+            worker_type: Some(pool_of.to_owned()),
+            ..AgentSpec::default()
+        };
+        member(&world, name, spec).await;
+        for _ in 0..4 {
+            deliver(&world, &new(name)).await;
+        }
+        assert_eq!(take(&world, pool(pool_of), 3).await.len(), at_once, "{name}");
+        // Nor by its own name, nor with what a send takes along.
+        let offer = Claim::new(of(name), "handler-2", LEASE_MS, 1);
+        let sent = messages(&world).send(new(name), Speaker::Person, vec![offer]).await.unwrap();
+        assert_eq!(sent.delivery.is_some(), at_once > 1, "{name}");
+        assert_eq!(take(&world, of(name), 1).await.is_empty(), at_once == 1, "{name}");
+    }
+}
+
 async fn crew_is_pulled_for_by_many(dialect: Dialect) {
     let world = World::new(dialect).await;
     role(&world, "scout", "scout").await;
@@ -156,8 +186,8 @@ async fn what_is_not_due_or_expired_is_not_handed_out(dialect: Dialect) {
     world.pass_ms(10);
     let held = take(&world, of("ceo"), 1).await;
     assert_eq!(held[0].message.id, long.id, "what has expired holds up nobody");
-    assert_eq!(messages(&world).expire(10).await.unwrap(), 1);
-    assert_eq!(messages(&world).expire(10).await.unwrap(), 0);
+    assert_eq!(messages(&world).expire(10).await.unwrap().len(), 1);
+    assert_eq!(messages(&world).expire(10).await.unwrap().len(), 0);
     let sql = format!("SELECT status FROM message WHERE id = '{}'", short.id);
     assert_eq!(world.by_hand(&sql).unwrap(), "expired");
     let sql = "SELECT count(*) FROM audit WHERE event = 'message_expired'";

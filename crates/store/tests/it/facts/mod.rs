@@ -28,6 +28,7 @@ mod list;
 mod message;
 mod message_claim;
 mod message_end;
+mod message_hand;
 mod message_race;
 mod message_send;
 mod notice;

@@ -17,6 +17,7 @@ conformance!(
     a_result_lies_in_the_callers_inbox,
     whatever_ends_a_delegation_is_told,
     a_repeated_finish_is_told_once,
+    a_result_whose_id_somebody_took_is_told_all_the_same,
     a_caller_that_is_not_there_makes_a_dead_letter_and_the_end_stands,
     an_archived_caller_makes_a_dead_letter_and_the_sweep_stands,
     a_result_that_is_too_large_for_a_message_is_left_out,
@@ -107,6 +108,30 @@ async fn a_repeated_finish_is_told_once(dialect: Dialect) {
         assert_eq!(world.finish(&held, complete()).await.unwrap(), State::Completed);
     }
     assert_eq!(world.by_hand("SELECT count(*) FROM message").unwrap(), "1");
+}
+
+/// It vanished: the message that lay there was taken for the result.
+async fn a_result_whose_id_somebody_took_is_told_all_the_same(dialect: Dialect) {
+    let world = world_of(dialect, &["boss", "crew"]).await;
+    for taken in 1..6 {
+        let held = world.running(delegation(|_| {})).await;
+        // Whoever knows how ids are made may take those that would be used, one by one.
+        for salt in (0..taken).map(|n: u128| n << 64) {
+            let id = result_message(held.task.id).0.as_u128() ^ salt;
+            let sql = format!(
+                "INSERT INTO message (id, to_agent, type) VALUES ('{}', 'boss', 'x')",
+                uuid::Uuid::from_u128(id)
+            );
+            world.by_hand(&sql).unwrap();
+        }
+        assert_eq!(world.finish(&held, complete()).await.unwrap(), State::Completed);
+        let sql = format!(
+            "SELECT count(*), min(to_agent), min(status) FROM message
+             WHERE type = 'delegation_result' AND correlation_id = '{}'",
+            held.task.id
+        );
+        assert_eq!(world.by_hand(&sql).unwrap(), "1|boss|pending", "{taken}");
+    }
 }
 
 async fn a_caller_that_is_not_there_makes_a_dead_letter_and_the_end_stands(dialect: Dialect) {

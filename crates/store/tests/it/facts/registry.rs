@@ -289,7 +289,13 @@ async fn changes_of_the_registry_are_audited(dialect: Dialect) {
     let entries =
         Audit::new(company.world.store.clone()).list(Filter::default(), None, 10).await.unwrap();
     let events: Vec<_> = entries.iter().rev().map(|entry| entry.event.as_str()).collect();
-    let wanted = ["portfolio_set", "venture_set", "agent_set", "agent_set", "agent_archived"];
+    let wanted = [
+        "portfolio_created",
+        "venture_created",
+        "agent_created",
+        "agent_changed",
+        "agent_archived",
+    ];
     assert_eq!(events, wanted);
     let changed = &entries[1];
     assert_eq!(changed.actor, "ada");

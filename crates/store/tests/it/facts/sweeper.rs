@@ -5,13 +5,14 @@ use windlass_domain::command::Command;
 use windlass_domain::id::TaskId;
 use windlass_domain::state::State;
 use windlass_store::statement::Dialect;
-use windlass_store::task::{Ask, DelegationSweep};
+use windlass_store::task::{Ask, DelegationSweep, Finishing};
 
 conformance!(
     a_sweep_over_nothing_is_a_clean_no_op,
     a_delegation_past_its_deadline_is_failed,
     a_delegation_whose_beats_stopped_is_marked_stuck,
     a_delegation_without_a_beat_is_left_alone,
+    a_delegation_that_beat_before_any_report_and_fell_silent_is_stuck,
     a_healthy_delegation_is_left_alone,
     a_delegation_that_is_overdue_and_silent_is_failed,
     in_a_mixed_set_each_rule_meets_its_own,
@@ -98,11 +99,31 @@ async fn a_delegation_whose_beats_stopped_is_marked_stuck(dialect: Dialect) {
 async fn a_delegation_without_a_beat_is_left_alone(dialect: Dialect) {
     let world = World::new(dialect).await;
     running(&world).await;
-    let pending = world.submit(ledger()).await;
-    beat(&world, pending).await;
+    world.submit(ledger()).await;
     world.running(delegation(|_| {})).await;
     world.pass_ms(5 * HOUR);
     assert_eq!(sweep(&world).await, scanned(3));
+}
+
+/// It was never found: the sweeper looked for a lease, which a ledger delegation gets with its
+/// first report only.
+async fn a_delegation_that_beat_before_any_report_and_fell_silent_is_stuck(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let id = world.submit(ledger()).await;
+    beat(&world, id).await;
+    world.pass_ms(10 * MINUTE - 1);
+    assert_eq!(sweep(&world).await, scanned(1));
+    world.pass_ms(1);
+    let changed = vec![(id, State::Stuck)];
+    assert_eq!(sweep(&world).await, DelegationSweep { marked_stuck: 1, changed, ..scanned(1) });
+    assert_eq!(world.show(id).await.error.unwrap().code, "STALE");
+    assert_eq!(world.story(id).await, ["submit:pending", "report:stuck"]);
+    // An executed delegation that went back has beaten under a lease that is over.
+    let held = world.running(delegation(|_| {})).await;
+    world.beat(&held).await.unwrap();
+    world.finish(&held, Finishing::Release).await.unwrap();
+    world.pass_ms(5 * HOUR);
+    assert_eq!(sweep(&world).await, scanned(1));
 }
 
 async fn a_healthy_delegation_is_left_alone(dialect: Dialect) {

@@ -1,0 +1,2 @@
+-- There is one writer: its numbers are in the order of its commits.
+SELECT 1;

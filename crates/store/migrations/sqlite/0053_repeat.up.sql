@@ -1,0 +1,2 @@
+-- SQL submits on PostgreSQL only.
+SELECT 1;

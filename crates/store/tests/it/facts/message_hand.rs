@@ -1,0 +1,205 @@
+//! Messages written by hand: what no reader understands is refused, and what came past that keeps
+//! nobody from the rest.
+
+use super::message::{deliver, new};
+use super::message_claim::{messages, of, pool, role, take};
+use crate::hand::{Attempt, all_accepted, all_refused};
+use crate::world::*;
+use windlass_domain::message::{LEASE_MS, Reason, Status};
+use windlass_store::dead_letter::{DeadLetters, Filter as Letters};
+use windlass_store::message::{Claim, Ending, Filter, Speaker};
+use windlass_store::statement::Dialect;
+
+conformance!(
+    a_message_that_no_reader_understands_is_refused,
+    an_id_that_no_reader_finds_again_is_refused,
+    an_id_from_before_it_was_refused_is_mended,
+    a_message_that_nobody_can_read_is_a_dead_letter_and_the_others_are_handed_out,
+    a_send_gives_what_can_be_read_past_what_cannot,
+    what_nobody_can_read_stops_no_list_and_no_duty,
+);
+
+/// Written past the checks, as before there were any.
+fn smuggle(world: &World, columns: &str, values: &str) {
+    let insert = format!("INSERT INTO message ({columns}) VALUES ({values})");
+    let sql = match world.dialect() {
+        Dialect::Postgres => format!(
+            "ALTER TABLE message DISABLE TRIGGER message_can_be_read; {insert};
+             ALTER TABLE message ENABLE TRIGGER message_can_be_read"
+        ),
+        Dialect::Sqlite => {
+            let sql = "SELECT sql FROM sqlite_schema WHERE name = 'message_can_be_read'";
+            let trigger = world.by_hand(sql).unwrap();
+            format!("DROP TRIGGER message_can_be_read; {insert}; {trigger}")
+        }
+    };
+    world.by_hand(&sql).unwrap();
+}
+
+/// At the head of the inbox of `to`.
+fn unreadable(world: &World, to: &str) {
+    let now = crate::refusal::instant(world.dialect(), NOON);
+    let values = format!("'{to}', 'x', 9, '[1e999]', {now}, {now}");
+    smuggle(world, "to_agent, type, priority, payload, created_at, due_at", &values);
+}
+
+fn nested(depth: usize) -> String {
+    format!("{}{}", "[".repeat(depth), "]".repeat(depth))
+}
+
+async fn a_message_that_no_reader_understands_is_refused(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let payload = |json: &str| {
+        Attempt::new(format!(
+            "INSERT INTO message (to_agent, type, payload) VALUES ('ceo', 'x', '{json}')"
+        ))
+    };
+    let named = |name: &str| {
+        Attempt::new(format!("INSERT INTO message (to_agent, type) VALUES ('{name}', 'x')"))
+    };
+    let future = match dialect {
+        Dialect::Postgres => "'infinity'".to_owned(),
+        Dialect::Sqlite => i64::MAX.to_string(),
+    };
+    let due = format!("INSERT INTO message (to_agent, type, due_at) VALUES ('ceo', 'x', {future})");
+    let large = format!("\"{}\"", "x".repeat(1 << 20));
+    all_refused(
+        &world,
+        &[
+            (payload("[1e999]"), "64-bit float"),
+            (payload("{\"n\": -1e400}"), "64-bit float"),
+            (payload("100000000000000000000000000000001"), "64-bit float"),
+            (payload(&nested(65)), "deep"),
+            (payload(&nested(600)), "deep"),
+            (payload(&large), "1048576 bytes"),
+            (named(" ceo"), "trim"),
+            (named("a\u{202e}b"), if dialect == Dialect::Postgres { "control" } else { "plain" }),
+            (Attempt::new(due), "1970 to 9999"),
+        ],
+    );
+    let fine = [payload("[1e300, -0.5, 9223372036854775807]"), payload(&nested(64)), named("é x")];
+    all_accepted(&world, &fine);
+    let letter = |json: &str| {
+        let now = crate::refusal::instant(dialect, NOON);
+        Attempt::new(format!(
+            "INSERT INTO dead_letter (message_id, original, from_agent, to_agent, type, reason,
+                 detail, deliveries, entered_at, updated_at)
+             VALUES ('01890a5d-ac96-774b-bcce-b302099a8057', '{json}', 'vp', 'ceo', 'x', 'invalid',
+                 'no', 0, {now}, {now})"
+        ))
+    };
+    all_refused(&world, &[(letter("{\"n\": 1e999}"), "64-bit float")]);
+    all_accepted(&world, &[letter("{}")]);
+}
+
+/// SQLite keeps ids as text. One in upper case was handed out and could not be ended: the inbox of
+/// a conversing agent stood still for ever.
+async fn an_id_that_no_reader_finds_again_is_refused(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let id = |id: &str| {
+        Attempt::new(format!(
+            "INSERT INTO message (id, to_agent, type) VALUES ('{id}', 'ceo', 'x')"
+        ))
+    };
+    let upper = "01890A5D-AC96-774B-BCCE-B302099A8057";
+    let (words, text) = match dialect {
+        Dialect::Postgres => {
+            ("invalid input syntax for type uuid", "of no uuid, and 36 bytes, too")
+        }
+        Dialect::Sqlite => ("lower case", "thirty-six characters and no uuid..!"),
+    };
+    all_refused(&world, &[(id(text), words), (id(&"-".repeat(36)), words)]);
+    all_accepted(&world, &[id(&upper.to_lowercase())]);
+    if dialect == Dialect::Postgres {
+        // It knows what an id is, in whatever case.
+        all_accepted(&world, &[id(upper)]);
+        return;
+    }
+    let again = format!(
+        "INSERT INTO message (to_agent, type, redelivery_of) VALUES ('ceo', 'x', '{upper}')"
+    );
+    let leased = Attempt::new(format!("UPDATE message SET lease_id = '{upper}'"))
+        .after(id(&upper.to_lowercase()).tried);
+    all_refused(&world, &[(id(upper), words), (Attempt::new(again), words), (leased, words)]);
+}
+
+async fn an_id_from_before_it_was_refused_is_mended(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    role(&world, "ceo", "ceo").await;
+    windlass_store::migration::down(&world.store, 46).await.unwrap();
+    let now = crate::refusal::instant(dialect, NOON);
+    let mut ids = vec!["01890A5D-AC96-774B-BCCE-B302099A8057"];
+    if dialect == Dialect::Sqlite {
+        ids.push("thirty-six characters and no uuid..!");
+    }
+    for id in &ids {
+        let sql = format!(
+            "INSERT INTO message (id, to_agent, type, created_at, due_at)
+             VALUES ('{id}', 'ceo', 'x', {now}, {now})"
+        );
+        world.by_hand(&sql).unwrap();
+    }
+    windlass_store::migration::up(&world.store).await.unwrap();
+    for _ in &ids {
+        let held = take(&world, pool("ceo_handler"), 1).await.pop().expect("the next one");
+        let ended = messages(&world).end(held.message.id, held.lease, Ending::Acknowledge).await;
+        assert_eq!(ended.unwrap().status, Status::Acknowledged);
+    }
+}
+
+async fn a_message_that_nobody_can_read_is_a_dead_letter_and_the_others_are_handed_out(
+    dialect: Dialect,
+) {
+    let world = World::new(dialect).await;
+    role(&world, "ceo", "ceo").await;
+    role(&world, "scout", "crew").await;
+    for (agent, handler) in [("ceo", "ceo_handler"), ("scout", "crew_executor")] {
+        let message = new(agent);
+        deliver(&world, &message).await;
+        unreadable(&world, agent);
+        unreadable(&world, agent);
+        let taken = take(&world, pool(handler), 5).await;
+        let ids: Vec<_> = taken.iter().map(|held| held.message.id).collect();
+        assert_eq!(ids, [message.id]);
+    }
+    let letters = DeadLetters::new(world.store.clone());
+    let (found, _) = letters.list(Letters::default(), None, 10).await.unwrap();
+    assert_eq!(found.len(), 4);
+    assert!(found.iter().all(|letter| letter.reason == Reason::Invalid), "{found:?}");
+    assert_eq!(found[0].original["type"], "x");
+}
+
+async fn a_send_gives_what_can_be_read_past_what_cannot(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    role(&world, "ceo", "ceo").await;
+    unreadable(&world, "ceo");
+    let offer = Claim::new(of("ceo"), "handler-1", LEASE_MS, 1);
+    let message = new("ceo");
+    let sent = messages(&world).send(message.clone(), Speaker::Person, vec![offer]).await.unwrap();
+    let (_, delivery) = sent.delivery.expect("it waits for it");
+    assert_eq!(delivery.message.id, message.id);
+    assert_eq!(sent.message.status, Status::Delivered);
+}
+
+async fn what_nobody_can_read_stops_no_list_and_no_duty(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    role(&world, "ceo", "ceo").await;
+    unreadable(&world, "ceo");
+    unreadable(&world, "nobody");
+    let past = crate::refusal::instant(dialect, NOON);
+    let values = format!("'ceo', 'x', '{}', {past}", nested(600));
+    smuggle(&world, "to_agent, type, payload, expires_at", &values);
+    let (found, _) = messages(&world).list(Filter::default(), None, 10).await.unwrap();
+    assert_eq!(found.len(), 3);
+    assert!(found.iter().all(|message| message.payload["omitted"].is_string()));
+    assert_eq!(messages(&world).expire(10).await.unwrap().len(), 1);
+    assert_eq!(messages(&world).bury_strays(10).await.unwrap().len(), 1);
+    // An audit that was written by hand is read as far as it can be.
+    let insert = format!(
+        "INSERT INTO audit (at, actor, event, detail) VALUES ({past}, 'ann', 'x', '[1e999]')"
+    );
+    world.by_hand(&insert).unwrap();
+    let audit = windlass_store::audit::Audit::new(world.store.clone());
+    let entries = audit.list(Default::default(), None, 10).await.unwrap();
+    assert!(entries[0].detail["omitted"].is_string(), "{entries:?}");
+}
