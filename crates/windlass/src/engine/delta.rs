@@ -290,7 +290,11 @@ impl Deltas {
     pub(super) fn handed(&self, id: SessionId, asked_ms: Option<i64>, given: &[Assignment]) {
         let mut state = self.lock();
         let now = Instant::now();
-        given.iter().for_each(|assignment| state.handed.add(id, asked_ms, assignment, now));
+        for assignment in given {
+            if let Some(attempt) = Attempt::of(id, asked_ms, assignment) {
+                state.handed.add(assignment.task.id, attempt, now);
+            }
+        }
     }
 
     /// The text of an attempt that was handed out a moment ago and of whose end nobody has heard.

@@ -29,6 +29,21 @@ pub(super) struct Attempt {
     pub(super) session: SessionId,
 }
 
+impl Attempt {
+    /// What a session was given; other kinds of tasks than inference stream seldom.
+    pub(super) fn of(
+        session: SessionId,
+        asked_ms: Option<i64>,
+        assignment: &Assignment,
+    ) -> Option<Attempt> {
+        let Assignment { task, lease_id, attempt, lease_expires_at, .. } = assignment;
+        let lease_ms = (*lease_expires_at)?.since_ms(task.claimed_at?);
+        let (number, lease) = (*attempt, *lease_id);
+        let is_inference = task.profile.kind() == Kind::Inference;
+        is_inference.then_some(Attempt { number, lease, lease_ms, asked_ms, session })
+    }
+}
+
 /// Those that have posted no delta yet.
 #[derive(Default)]
 pub(super) struct Handed {
@@ -36,28 +51,15 @@ pub(super) struct Handed {
 }
 
 impl Handed {
-    /// A session was given this; other kinds of tasks than inference stream seldom.
-    pub(super) fn add(
-        &mut self,
-        session: SessionId,
-        asked_ms: Option<i64>,
-        assignment: &Assignment,
-        now: Instant,
-    ) {
-        let Assignment { task, lease_id, attempt, lease_expires_at, .. } = assignment;
-        let (Some(expires), Some(claimed)) = (*lease_expires_at, task.claimed_at) else { return };
-        let lease_ms = expires.since_ms(claimed);
-        if task.profile.kind() != Kind::Inference || lease_ms <= 0 {
-            return;
-        }
-        let believed = Duration::from_millis(lease_ms.unsigned_abs() / 2).min(LONGEST);
+    /// An attempt of this task was handed out.
+    pub(super) fn add(&mut self, task: TaskId, attempt: Attempt, now: Instant) {
+        let lease_ms = u64::try_from(attempt.lease_ms).unwrap_or(0);
+        let believed = Duration::from_millis(lease_ms / 2).min(LONGEST);
         if self.by_task.len() >= REMEMBERED {
             self.forget(now);
         }
         if self.by_task.len() < REMEMBERED {
-            let (number, lease) = (*attempt, *lease_id);
-            let known = Attempt { number, lease, lease_ms, asked_ms, session };
-            self.by_task.insert(task.id, (now + believed, known));
+            self.by_task.insert(task, (now + believed, attempt));
         }
     }
 
@@ -82,5 +84,61 @@ impl Handed {
     /// Forgets what is not believed any more.
     pub(super) fn forget(&mut self, now: Instant) {
         self.by_task.retain(|_, (until, _)| now < *until);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    fn attempt(lease_ms: i64) -> Attempt {
+        let (lease, session) = (LeaseId(Uuid::new_v4()), SessionId(Uuid::now_v7()));
+        Attempt { number: 1, lease, lease_ms, asked_ms: None, session }
+    }
+
+    #[test]
+    fn an_attempt_is_believed_for_half_of_its_lease_and_a_minute_at_most() {
+        for (lease_ms, believed_ms) in [(2_000, 1_000), (600_000, 60_000)] {
+            let (now, task, given) = (Instant::now(), TaskId(Uuid::now_v7()), attempt(lease_ms));
+            let after = |ms| now + Duration::from_millis(ms);
+            let mut handed = Handed::default();
+            handed.add(task, given, now);
+            assert_eq!(handed.take(task, attempt(1).lease, now), None, "another's lease");
+            assert_eq!(handed.take(task, given.lease, after(believed_ms - 1)), Some(given));
+            assert_eq!(handed.take(task, given.lease, now), None, "once");
+            handed.add(task, given, now);
+            assert_eq!(handed.take(task, given.lease, after(believed_ms)), None);
+            handed.add(task, given, now);
+            handed.forget(after(believed_ms));
+            assert!(handed.by_task.is_empty());
+        }
+    }
+
+    #[test]
+    fn an_attempt_that_has_ended_is_not_believed() {
+        let (now, task) = (Instant::now(), TaskId(Uuid::now_v7()));
+        let (older, newer) = (attempt(600_000), attempt(600_000));
+        let mut handed = Handed::default();
+        handed.add(task, newer, now);
+        handed.end(task, Some(older.lease.digest()));
+        assert_eq!(handed.take(task, newer.lease, now), Some(newer), "an older one ended");
+        for end in [Some(newer.lease.digest()), None] {
+            handed.add(task, newer, now);
+            handed.end(task, end);
+            assert_eq!(handed.take(task, newer.lease, now), None);
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let now = Instant::now();
+        let mut handed = Handed::default();
+        for _ in 0..REMEMBERED + 10 {
+            handed.add(TaskId(Uuid::now_v7()), attempt(600_000), now);
+        }
+        assert_eq!(handed.by_task.len(), REMEMBERED);
+        handed.add(TaskId(Uuid::now_v7()), attempt(600_000), now + LONGEST);
+        assert_eq!(handed.by_task.len(), 1);
     }
 }
