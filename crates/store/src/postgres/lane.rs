@@ -126,7 +126,7 @@ impl Worker {
         self.ensure_connected(queued.since + patience)?;
         let (mut conflicts, mut doubts) = (0, 0);
         loop {
-            let doubted = (doubts > 0).then(|| queued.since.elapsed());
+            let doubted = (doubts > 0).then_some(queued.since);
             let Err(failure) = self.attempt(&mut queued.job, doubted) else {
                 return Ok(());
             };
@@ -167,9 +167,9 @@ impl Worker {
         });
     }
 
-    /// Runs the body once and commits. `doubted`: how long ago the job came, if a commit of it was
+    /// Runs the body once and commits. `doubted`: when the job came, if a commit of it was
     /// in doubt.
-    fn attempt(&mut self, job: &mut Job, doubted: Option<Duration>) -> Result<(), Failure> {
+    fn attempt(&mut self, job: &mut Job, doubted: Option<Instant>) -> Result<(), Failure> {
         let shared = &self.shared;
         let Some(connection) = self.connection.as_mut() else {
             return Err(Failure::of(Error::Unavailable("no connection".into())));

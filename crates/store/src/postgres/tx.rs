@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::statement::{Dialect, Statement};
 use crate::tx::{Call, Tx};
 use crate::value::Row;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use windlass_domain::time::Timestamp;
 
@@ -41,7 +41,7 @@ pub(super) struct PostgresTx<'a> {
     connection: &'a mut Connection,
     clock: &'a Clock,
     answer_timeout: Duration,
-    doubted: Option<Duration>,
+    doubted: Option<Instant>,
     phase: Phase,
     now: Option<Timestamp>,
     failure: Option<Failure>,
@@ -73,8 +73,8 @@ impl<'a> PostgresTx<'a> {
         }
     }
 
-    /// How long ago its job came, if a commit of that was in doubt.
-    pub fn doubted(self, doubted: Option<Duration>) -> PostgresTx<'a> {
+    /// When its job came, if a commit of that was in doubt.
+    pub fn doubted(self, doubted: Option<Instant>) -> PostgresTx<'a> {
         PostgresTx { doubted, ..self }
     }
 
@@ -243,7 +243,7 @@ impl Tx for PostgresTx<'_> {
     }
 
     fn in_doubt(&self) -> Option<Duration> {
-        self.doubted
+        self.doubted.map(|since| since.elapsed())
     }
 
     fn now(&mut self) -> Result<Timestamp> {

@@ -23,9 +23,13 @@ pub(super) fn find(
     tasks: &[&Placed],
 ) -> Result<HashMap<Uuid, Outcome<Submitted>>> {
     let mut own = HashMap::new();
-    let Some(ago) = tx.in_doubt() else { return Ok(own) };
-    let ago_ms = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
+    if tx.in_doubt().is_none() {
+        return Ok(own);
+    }
     let now = tx.now()?;
+    // After the database was asked for the time: the answer took some, and is not to be missing.
+    let ago = tx.in_doubt().unwrap_or_default();
+    let ago_ms = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
     for task in tasks.iter().map(|placed| &placed.task) {
         let rows = rows_like(tx, task)?;
         let is_same_id = |row: &&Row| row.uuid(0).is_ok_and(|id| id == task.id.0);
