@@ -1,9 +1,9 @@
 //! Messages: a durable inbox for every agent.
 //!
-//! Invariant: [`deliver`] is the one way into an inbox, in the transaction of whatever makes the
-//! message. It never fails that transaction for the message's sake: what cannot lie in an inbox
-//! becomes a dead letter there and then.
-//! Absent: who may write to whom is asked before, by [`send`](Messages::send).
+//! Invariant: [`deliver`] puts what the service itself says into an inbox, in the transaction of
+//! whatever makes the message. It never fails that transaction for the message's sake: what cannot
+//! lie in an inbox becomes a dead letter there and then. What agents and people say comes by
+//! [`send`](Messages::send), which asks first who may write to whom.
 
 mod claim;
 mod list;

@@ -7,7 +7,7 @@ use crate::world::*;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use windlass_domain::message::{LEASE_MS, NewMessage};
-use windlass_store::message::{Claim, Delivery, Ending, Messages};
+use windlass_store::message::{Claim, Delivery, Ending, Messages, Speaker};
 use windlass_store::statement::Dialect;
 use windlass_store::store::Store;
 
@@ -15,6 +15,7 @@ conformance!(
     two_handlers_never_hold_messages_of_one_conversing_agent,
     crew_messages_are_handed_out_once_each,
     sends_with_waiting_handlers_keep_one_conversation,
+    the_same_send_at_the_same_time_is_one_message,
 );
 
 /// SQLite has one server a file; its nodes are the tasks of one process.
@@ -139,4 +140,31 @@ async fn sends_with_waiting_handlers_keep_one_conversation(dialect: Dialect) {
     let sql = "SELECT count(*) FROM message WHERE status = 'pending'";
     assert_eq!(world.by_hand(sql).unwrap(), "11");
     close(&world, &stores);
+}
+
+/// Each looks for an earlier one before it writes: of those that find none one is first, and the
+/// others are told so.
+async fn the_same_send_at_the_same_time_is_one_message(dialect: Dialect) {
+    let world = World::with_real_clock(dialect).await;
+    role(&world, "ceo", "ceo").await;
+    let nodes = nodes(&world);
+    for round in 0..20 {
+        let key = Some(format!("k{round}"));
+        let sends = (0..6).map(|n| {
+            let messages = Messages::new(nodes[n % nodes.len()].clone());
+            let message = NewMessage { idempotency_key: key.clone(), ..new("ceo") };
+            tokio::spawn(async move { messages.send(message, Speaker::Person, Vec::new()).await })
+        });
+        let mut ids = HashSet::new();
+        let mut firsts = 0;
+        for sent in sends.collect::<Vec<_>>() {
+            let sent = sent.await.unwrap().unwrap();
+            ids.insert(sent.message.id);
+            firsts += usize::from(!sent.duplicate);
+        }
+        assert_eq!((ids.len(), firsts), (1, 1));
+    }
+    let sql = "SELECT count(*) FROM audit WHERE event = 'message_sent'";
+    assert_eq!(world.by_hand(sql).unwrap(), "20");
+    close(&world, &nodes);
 }
