@@ -197,13 +197,13 @@ fn several_at_once_go_by_priority_where_more_than_heads_is_known() {
     assert_eq!(mixed, BTreeMap::from([(1, key(9)), (2, key(5)), (3, key(7))]));
     let keys = lanes.map(|(lane, all)| (lane, all.map(key).to_vec()));
     let mut insight = Insight { keys: keys.into(), planned: HashMap::new() };
-    let all = |_| true;
+    let all = |_, _| true;
     let parts = line.take(4, &insight, all);
     assert_eq!(quotas(&parts), [(1, 1), (2, 2), (3, 1)]);
     // And so for the next claim of the same look.
     insight.planned = parts.iter().map(|part| (part.lane, part.quota)).collect();
     assert_eq!(quotas(&line.take(3, &insight, all)), [(1, 2), (2, 1)]);
-    let first_is_full = |lane| lane != 1;
+    let first_is_full = |lane, _| lane != 1;
     assert_eq!(quotas(&line.take(2, &insight, first_is_full)), [(2, 1), (3, 1)]);
 }
 
