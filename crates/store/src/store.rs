@@ -31,6 +31,8 @@ pub struct Job {
     pub name: &'static str,
     /// Which connection may run it.
     pub lane: Lane,
+    /// About how many tasks it changes.
+    pub weight: usize,
     /// May be run more than once; only the last run counts.
     pub body: Body,
     /// Told once: `Ok` after COMMIT was acknowledged by the database.
@@ -77,6 +79,7 @@ pub trait Database: Send + Sync {
 pub struct Store {
     database: Arc<dyn Database>,
     push: Arc<Push>,
+    weight: usize,
 }
 
 /// Whether the ends of delegations are told to their callers, and who wakes those that read them.
@@ -98,7 +101,12 @@ impl Store {
     /// A store over an open database.
     pub fn new(database: Arc<dyn Database>) -> Store {
         let push = Push { is_on: AtomicBool::new(true), wake: Mutex::default() };
-        Store { database, push: Arc::new(push) }
+        Store { database, push: Arc::new(push), weight: 1 }
+    }
+
+    /// The same for transactions that change about so many tasks each.
+    pub(crate) fn changing(&self, tasks: usize) -> Store {
+        Store { weight: tasks, ..self.clone() }
     }
 
     /// Whether the end of a delegation is put into its caller's inbox; it is unless this says
@@ -165,6 +173,7 @@ impl Store {
         self.database.submit(Job {
             name,
             lane,
+            weight: self.weight,
             body: Box::new(move |tx| {
                 let mut noting = Noting { tx, pushes, pushed: false };
                 let value = body(&mut noting)?;

@@ -61,6 +61,15 @@ impl Queue {
         Ok(())
     }
 
+    /// A job that was taken and not begun is the next of its lane again.
+    pub(super) fn put_back(&self, job: Job) {
+        let mut state = self.lock();
+        match job.lane {
+            Lane::Heartbeat => state.urgent.push_front(job),
+            Lane::Write | Lane::Read => state.ordinary.push_front(job),
+        }
+    }
+
     /// The next job, if one waits.
     pub(super) fn try_take(&self) -> Option<Job> {
         self.lock().pop()

@@ -122,7 +122,8 @@ async fn run(
             };
             take(tx, &known, &wanted, Vec::new(), Look::Everywhere, room)
         };
-        let (each, everything) = match store.write("claim", body).await {
+        let most = open.iter().map(|&i| asking[i].left().max(0) as usize).sum();
+        let (each, everything) = match store.changing(most).write("claim", body).await {
             Ok(took) => {
                 if let Some(ms) = took.next_period_ms {
                     lanes.wake_in(Duration::from_millis(ms.unsigned_abs()));

@@ -94,6 +94,7 @@ pub(super) async fn submit(
         (done.outcomes, true)
     };
     let body = move |tx: &mut dyn Tx| batch.run(tx);
+    let store = &store.changing(tasks.len());
     let written = store.run_then(crate::store::Lane::Write, "submit", body, deliver).await;
     let known = match written {
         Ok((known, true)) => known,

@@ -97,6 +97,7 @@ impl<I: Clone + Send + Sync + 'static, T: Send + 'static> Hot<I, T> {
         batch: &[usize],
     ) -> Result<HashMap<Uuid, T>> {
         let (items, batch, run) = (Arc::clone(items), batch.to_vec(), self.run);
+        let store = store.changing(batch.len());
         let body = move |tx: &mut dyn Tx| {
             let refs: Vec<&I> = batch.iter().map(|&i| &items[i]).collect();
             run(tx, &refs)

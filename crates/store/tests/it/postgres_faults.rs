@@ -289,6 +289,7 @@ fn closing_finishes_what_is_queued_and_refuses_what_comes_later() {
                 &*fixture.postgres,
                 windlass_store::store::Job {
                     name: "queued",
+                    weight: 1,
                     lane: windlass_store::store::Lane::Write,
                     body: Box::new(|tx| insert(tx, Uuid::now_v7(), "x").map(drop)),
                     done: Box::new(move |result| told.send(result).unwrap()),

@@ -52,9 +52,20 @@ impl Fixture {
         lane: Lane,
         body: impl FnMut(&mut dyn Tx) -> Result<()> + Send + 'static,
     ) -> Receiver<Result<()>> {
+        self.submit_large(lane, 1, body)
+    }
+
+    /// The same, for one that says how many tasks it changes.
+    pub fn submit_large(
+        &self,
+        lane: Lane,
+        weight: usize,
+        body: impl FnMut(&mut dyn Tx) -> Result<()> + Send + 'static,
+    ) -> Receiver<Result<()>> {
         let (answers, answer) = channel();
         self.database.submit(Job {
             name: "test",
+            weight,
             lane,
             body: Box::new(body),
             done: Box::new(move |result| drop(answers.send(result))),

@@ -72,6 +72,28 @@ fn a_failing_job_that_follows_only_reads_takes_nobody_along() {
 }
 
 #[test]
+fn a_job_that_changes_many_tasks_begins_a_group_of_its_own() {
+    let store = with_table(Options::default());
+    let before = store.database.stats();
+    let (release, first) = store.occupy(Lane::Write);
+    let small = store.submit(Lane::Write, |tx| insert(tx, "a"));
+    let large = store.submit_large(Lane::Write, 1_000, |tx| insert(tx, "b"));
+    let late = store.submit(Lane::Write, |tx| insert(tx, "c"));
+    release.send(()).unwrap();
+    [&first, &small, &large, &late].iter().for_each(|answer| told(answer).unwrap());
+    let after = store.database.stats();
+    // Those before it, and then it with those that follow.
+    assert_eq!((after.groups - before.groups, after.jobs - before.jobs), (2, 4));
+    assert_eq!(store.keys(), ["a", "b", "c"]);
+    // Behind such as wrote nothing it need not.
+    let (release, first) = store.occupy(Lane::Write);
+    let large = store.submit_large(Lane::Write, 1_000, |tx| insert(tx, "d"));
+    release.send(()).unwrap();
+    [&first, &large].iter().for_each(|answer| told(answer).unwrap());
+    assert_eq!(store.database.stats().groups - after.groups, 1);
+}
+
+#[test]
 fn a_panicking_body_is_rolled_back_and_the_writer_lives() {
     let store = with_table(Options::default());
     let (release, _first) = store.occupy(Lane::Write);
@@ -213,6 +235,7 @@ fn a_receiver_that_panics_harms_nobody() {
     let store = with_table(Options::default());
     store.database.submit(Job {
         name: "test",
+        weight: 1,
         lane: Lane::Write,
         body: Box::new(|tx| insert(tx, "a")),
         done: Box::new(|_| panic!("not interested")),
@@ -242,6 +265,7 @@ fn the_last_handle_may_be_dropped_by_the_writer_itself() {
     let (release, gate) = channel::<()>();
     database.submit(Job {
         name: "test",
+        weight: 1,
         lane: Lane::Write,
         body: Box::new(move |_| gate.recv().map_or(Ok(()), Ok)),
         done: Box::new(move |_| {
