@@ -1,10 +1,10 @@
 //! The thread that writes: group commit.
 //!
 //! Invariant: a job is told `Ok` only after the COMMIT that holds its work was acknowledged. All
-//! jobs that wait share one transaction. Hardly any job fails, so they run without savepoints, whose
-//! cost grows with what is written under them: when one fails all is undone, and the others run
-//! again, each with a savepoint, so that one that fails is undone alone. So do those that follow
-//! something written, for a while: a flood of failing jobs must not make everybody run twice.
+//! jobs that wait share one transaction. Hardly any job fails, so they run without savepoints,
+//! whose cost grows with what is written under them: when one fails all is undone, and the others
+//! run again, each with a savepoint, so that one that fails is undone alone. So do those that
+//! follow something written, for a while: a flood of failing jobs must not make all run twice.
 
 use super::Shared;
 use super::checkpoint::Checkpointer;

@@ -463,8 +463,8 @@ fn take_sqlite(
     Ok(())
 }
 
-/// Takes tasks from one lane of SQLite. A lane is often shorter than what may be taken of it, so the
-/// ids are made in portions that grow.
+/// Takes tasks from one lane of SQLite. A lane is often shorter than what may be taken of it, so
+/// the ids are made in portions that grow.
 fn take_lane(tx: &mut dyn Tx, claim: &Claim, part: &Part) -> Result<usize> {
     let (mut taken, mut portion) = (0, FIRST_PORTION);
     loop {
