@@ -1,5 +1,5 @@
--- How the line of the queue $1 grew and shrank after $2, the last change first, and since when that is
--- told: as far as the last $3 transitions of all queues go.
+-- How the line of the queue $1 grew and shrank after $2, the last change first, and since when that
+-- is told: as far as the last $3 transitions of all queues go.
 WITH last AS (
     SELECT task_id, from_status, to_status, at FROM task_history
     ORDER BY seq DESC

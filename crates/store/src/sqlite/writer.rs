@@ -4,9 +4,9 @@
 //! jobs that wait share one transaction; each after the first has a savepoint of its own, so that
 //! one that fails is undone alone. The first needs none: when it fails, nothing else is in the
 //! transaction yet. Nor does one that follows only such as wrote nothing, like claims that found
-//! nothing: inside a savepoint, what a statement costs grows with the pages that were changed since.
-//! For the same reason a job that changes many tasks begins a group of its own.
-//! A job that is alone therefore waits for nobody and pays for no savepoint.
+//! nothing. Inside a savepoint, what a statement costs grows with the pages that were changed
+//! since, so a job that changes many tasks begins a group of its own. A job that is alone waits
+//! for nobody and pays for no savepoint.
 
 use super::Shared;
 use super::checkpoint::Checkpointer;

@@ -99,7 +99,8 @@ impl Engine {
             }
             begun.map(|_| self.tell_stream())
         };
-        text.noted.get_or_try_init(begin).await.map(|()| ())
+        text.noted.get_or_try_init(begin).await?;
+        Ok(())
     }
 
     async fn begin_stream(
