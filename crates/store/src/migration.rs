@@ -73,6 +73,7 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(51, "audit_order", "0051_audit_order"),
     migration!(52, "ending", "0052_ending"),
     migration!(53, "repeat", "0053_repeat"),
+    migration!(54, "letter", "0054_letter"),
 ];
 
 impl Migration {

@@ -64,8 +64,6 @@ pub(super) struct Wakes {
 struct Pending {
     queues: HashSet<String>,
     event: bool,
-    /// Somebody may have to do something about it.
-    urgent: bool,
     stream: bool,
     message: bool,
 }
@@ -74,7 +72,7 @@ impl Pending {
     /// How long it may wait.
     fn delay(&self) -> Duration {
         let is_news = self.queues.is_empty() && !self.stream && !self.message;
-        if is_news && !self.urgent { EVENT_DELAY } else { Duration::ZERO }
+        if is_news { EVENT_DELAY } else { Duration::ZERO }
     }
 }
 
@@ -91,7 +89,8 @@ impl Wakes {
         match wake {
             Wake::Ready(queue) => drop(pending.queues.insert(queue)),
             Wake::Event => pending.event = true,
-            Wake::Everything => (pending.event, pending.urgent) = (true, true),
+            // Nobody's name: everything.
+            Wake::Everything => drop(pending.queues.insert(String::new())),
             Wake::Stream => pending.stream = true,
             Wake::Message => pending.message = true,
         }

@@ -100,6 +100,26 @@ async fn a_signal_reaches_its_handler(dialect: Dialect) {
     assert_eq!(ended(&world.engine, id).await.result, Some(json!(42)));
 }
 
+#[test]
+fn a_signal_sent_to_another_node_wakes_the_worker_at_once() {
+    // Once it was only told that something had happened, and the worker came by a second later.
+    crate::world::run(from_another_node, Dialect::Postgres);
+}
+
+async fn from_another_node(dialect: Dialect) {
+    let world = World::with(dialect, without_polling()).await;
+    let other = world.another(without_polling()).await;
+    let hear = || async { world.engine.store().hears() && other.store().hears() };
+    crate::world::eventually("the nodes hear each other", hear).await;
+    let _worker = run(&world.engine, asks()).await;
+    let id = named(&world.engine, "t", json!(null)).await;
+    until_status(&world.engine, id, State::Waiting).await;
+    send(&other, id, "number", json!(4)).await;
+    until_status(&world.engine, id, State::Waiting).await;
+    send(&other, id, "number", json!(2)).await;
+    assert_eq!(ended(&world.engine, id).await.result, Some(json!(42)));
+}
+
 async fn a_signal_that_does_not_come_is_none(dialect: Dialect) {
     let world = World::new(dialect).await;
     let handler = |ctx: Ctx, (): ()| async move {

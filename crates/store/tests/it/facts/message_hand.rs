@@ -17,6 +17,8 @@ conformance!(
     a_message_that_nobody_can_read_is_a_dead_letter_and_the_others_are_handed_out,
     a_send_gives_what_can_be_read_past_what_cannot,
     what_nobody_can_read_stops_no_list_and_no_duty,
+    a_message_as_deep_as_allowed_becomes_a_dead_letter_like_any_other,
+    a_text_that_is_not_utf_8_keeps_nobody_from_the_rest,
 );
 
 /// Written past the checks, as before there were any.
@@ -202,4 +204,42 @@ async fn what_nobody_can_read_stops_no_list_and_no_duty(dialect: Dialect) {
     let audit = windlass_store::audit::Audit::new(world.store.clone());
     let entries = audit.list(Default::default(), None, 10).await.unwrap();
     assert!(entries[0].detail["omitted"].is_string(), "{entries:?}");
+}
+
+async fn a_message_as_deep_as_allowed_becomes_a_dead_letter_like_any_other(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let deep = nested(64);
+    let insert = format!(
+        "INSERT INTO message (to_agent, type, payload) VALUES ('ghost', 'x', '{deep}'), \
+         ('other', 'x', '1')"
+    );
+    world.by_hand(&insert).unwrap();
+    assert_eq!(messages(&world).bury_strays(10).await.unwrap().len(), 2);
+}
+
+async fn a_text_that_is_not_utf_8_keeps_nobody_from_the_rest(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    role(&world, "ceo", "ceo").await;
+    let bytes = match dialect {
+        Dialect::Sqlite => "CAST(x'74ff' AS TEXT)",
+        // It keeps such bytes out by itself.
+        Dialect::Postgres => "convert_from('\\x74ff', 'UTF8')",
+    };
+    let now = crate::refusal::instant(dialect, NOON);
+    let written = world.by_hand(&format!(
+        "INSERT INTO message (to_agent, type, payload, created_at, due_at) \
+         VALUES ('ceo', {bytes}, '1', {now}, {now})"
+    ));
+    assert_eq!(written.is_ok(), dialect == Dialect::Sqlite, "{written:?}");
+    let message = new("ceo");
+    deliver(&world, &message).await;
+    let (found, _) = messages(&world).list(Filter::default(), None, 10).await.unwrap();
+    assert_eq!(found.len(), 1 + usize::from(dialect == Dialect::Sqlite));
+    let mut handed = Vec::new();
+    while let Some(held) = take(&world, pool("ceo_handler"), 1).await.pop() {
+        messages(&world).end(held.message.id, held.lease, Ending::Acknowledge).await.unwrap();
+        handed.push(held.message.id);
+    }
+    assert_eq!(handed.len(), found.len());
+    assert!(handed.contains(&message.id), "{handed:?}");
 }

@@ -20,6 +20,7 @@ conformance!(
     a_result_whose_id_somebody_took_is_told_all_the_same,
     a_caller_that_is_not_there_makes_a_dead_letter_and_the_end_stands,
     an_archived_caller_makes_a_dead_letter_and_the_sweep_stands,
+    a_result_may_be_as_deep_as_json_may_be_and_the_end_stands,
     a_result_that_is_too_large_for_a_message_is_left_out,
     a_server_that_does_not_push_tells_nobody,
     jobs_tell_nobody,
@@ -155,6 +156,21 @@ async fn an_archived_caller_makes_a_dead_letter_and_the_sweep_stands(dialect: Di
     assert_eq!(told(&world, id).await.unwrap().status, Status::DeadLettered);
     let sql = "SELECT reason FROM dead_letter";
     assert_eq!(world.by_hand(sql).unwrap(), "archived_agent");
+}
+
+async fn a_result_may_be_as_deep_as_json_may_be_and_the_end_stands(dialect: Dialect) {
+    let world = world_of(dialect, &[]).await;
+    // One level more, and nobody could read the message: it is a dead letter for that.
+    for (depth, reason) in [(63, "unknown_agent"), (64, "invalid")] {
+        let held = world.running(delegation(|_| {})).await;
+        let deep = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        let done = world.finish(&held, Finishing::Complete(Some(deep))).await;
+        assert_eq!(done.unwrap(), State::Completed);
+        let message = told(&world, held.task.id).await.unwrap();
+        assert_eq!(message.status, Status::DeadLettered);
+        let sql = format!("SELECT reason FROM dead_letter WHERE message_id = '{}'", message.id.0);
+        assert_eq!(world.by_hand(&sql).unwrap(), reason);
+    }
 }
 
 async fn a_result_that_is_too_large_for_a_message_is_left_out(dialect: Dialect) {
