@@ -121,10 +121,7 @@ fn hint(refused: &str, status: u16, detail: &str) -> Option<&'static str> {
         (_, 403) => "use a key that may do this",
         ("not_found", _) if detail.contains("limit") => "`windlass limit list` shows all limits",
         ("not_found", _) if detail.contains("pause") => "`windlass pause` shows what is paused",
-        ("not_found", _) if detail.contains("task") => {
-            "check the id; `windlass task list` shows the newest tasks"
-        }
-        ("not_found", _) => "check the name or the id; the `list` of the same command shows all",
+        ("not_found", _) => "check the id; `windlass task list` shows the newest tasks",
         ("draining", _) => "`windlass pause` lists what is stopped, `windlass resume` ends it",
         ("queue_full", _) => "wait until tasks are done, start more workers, or raise the limit",
         ("idempotency_key_reused", _) => "use a new --idempotency-key for another request",
