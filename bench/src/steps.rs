@@ -11,6 +11,7 @@ use crate::place::Place;
 use crate::table::{Table, met, quantile, times};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
 use uuid::Uuid;
 use windlass::domain::id::TaskId;
 use windlass::domain::state::State;
@@ -91,10 +92,15 @@ async fn all_done(windlass: &Windlass, work: &[NewTask]) -> Result<()> {
             outcome?;
         }
     }
+    let mut waits = JoinSet::new();
     for task in work {
-        let waited = windlass.wait_for(task.id, Duration::from_secs(120)).await?;
-        if waited.task.status != State::Completed {
-            return Err(format!("a workflow is {}", waited.task.status).into());
+        let (windlass, id) = (windlass.clone(), task.id);
+        waits.spawn(async move { windlass.wait_for(id, Duration::from_secs(120)).await });
+    }
+    while let Some(waited) = waits.join_next().await {
+        let status = waited??.task.status;
+        if status != State::Completed {
+            return Err(format!("a workflow is {status}").into());
         }
     }
     Ok(())

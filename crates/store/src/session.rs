@@ -166,14 +166,16 @@ impl Sessions {
 
     /// One session, also a closed one.
     pub async fn show(&self, id: SessionId) -> Result<Option<Session>> {
-        let body = move |tx: &mut dyn Tx| one(tx, Call::one(&SHOW, vec![id.0.into()]));
+        let body = move |tx: &mut dyn Tx| {
+            tx.ask(Call::one(&SHOW, vec![id.0.into()]))?.first().map(read).transpose()
+        };
         self.store.read("session_show", body).await
     }
 
     /// The session that holds a task, and the length of its leases if it asked for one.
     pub async fn holder(&self, task: TaskId) -> Result<Option<(SessionId, Option<i64>)>> {
         let body = move |tx: &mut dyn Tx| {
-            let rows = tx.run(Call::one(&HOLDER, vec![task.0.into()]))?;
+            let rows = tx.ask(Call::one(&HOLDER, vec![task.0.into()]))?;
             let holder = |row: &Row| Ok((SessionId(row.uuid(0)?), row.maybe(1, Row::int)?));
             rows.first().map(holder).transpose()
         };

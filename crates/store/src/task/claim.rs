@@ -238,7 +238,7 @@ impl Tasks {
         };
         self.store.write("claim_tasks", body).await?;
         let claim = claim.clone();
-        let body = move |tx: &mut dyn Tx| assignments(&tx.run(assigned(&claim))?);
+        let body = move |tx: &mut dyn Tx| assignments(&tx.ask(assigned(&claim))?);
         self.store.read("claim_tasks", body).await
     }
 
@@ -263,7 +263,7 @@ impl Tasks {
     /// How many tasks a session holds.
     pub async fn count_held(&self, session: &str) -> Result<usize> {
         let session = session.to_owned();
-        let body = move |tx: &mut dyn Tx| Ok(tx.run(held_leases(&session))?.len());
+        let body = move |tx: &mut dyn Tx| Ok(tx.ask(held_leases(&session))?.len());
         self.store.read("count_held", body).await
     }
 

@@ -68,6 +68,7 @@ use crate::store::Store;
 use lane::Lanes;
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, OnceLock, Weak};
+use windlass_domain::id::TaskId;
 use windlass_domain::limit::Limits;
 use windlass_domain::profile::DELEGATION_STUCK_THRESHOLD_MS;
 use windlass_domain::state::State;
@@ -116,6 +117,7 @@ pub struct Tasks {
     completes: Arc<Group<finish::Complete, State>>,
     asks: Arc<Group<Ask, State>>,
     records: Arc<Group<RecordStep, Recorded>>,
+    looks: Arc<Group<TaskId, Option<Task>>>,
 }
 
 impl Tasks {
@@ -138,6 +140,7 @@ impl Tasks {
             completes: Arc::new(finish::complete_group(store.clone(), Arc::clone(&lanes), bounds)),
             asks: Arc::new(cold::group(store.clone(), Arc::clone(&lanes), bounds)),
             records: Arc::new(step::record_group(store.clone(), bounds)),
+            looks: Arc::new(show::look_group(store.clone(), bounds)),
             lanes,
             idle,
             store,

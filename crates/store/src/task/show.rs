@@ -18,14 +18,19 @@
 use super::Tasks;
 use super::row::{self, Failure, History, Task};
 use crate::error::{Error, Result};
+use crate::group::{Bounds, Group, Outcome};
 use crate::statement;
+use crate::store::Store;
 use crate::tx::{Call, Tx};
 use crate::value::Row;
 use crate::wait;
+use std::collections::HashMap;
+use std::sync::Arc;
 use windlass_domain::id::TaskId;
 use windlass_domain::state::State;
 
 statement!(shared SHOW, "task/show");
+statement!(LOOK, "task/look");
 statement!(shared OF_TASK, "history/of_task");
 statement!(shared FAILURES, "history/failures");
 statement!(TAIL, "history/tail");
@@ -34,7 +39,7 @@ statement!(REMOVED, "history/removed");
 
 /// All of the above.
 pub(super) static STATEMENTS: &[&crate::statement::Statement] =
-    &[&SHOW, &OF_TASK, &FAILURES, &TAIL, &HEAD, &REMOVED];
+    &[&SHOW, &LOOK, &OF_TASK, &FAILURES, &TAIL, &HEAD, &REMOVED];
 
 /// A place in the log of all transitions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,12 +56,51 @@ pub(super) fn show_row(tx: &mut dyn Tx, id: TaskId) -> Result<Option<Task>> {
     rows.first().map(|row| row::task(row, 0)).transpose()
 }
 
+/// Whether more is to be told of it than its row says.
+fn waits(task: &Task) -> bool {
+    matches!(task.status, State::Waiting | State::WaitingForApproval)
+}
+
+/// Concurrent looks at tasks share a statement.
+pub(super) fn look_group(store: Store, bounds: Bounds) -> Group<TaskId, Option<Task>> {
+    Group::new(
+        "look",
+        bounds,
+        |_| 1024,
+        move |ids: Vec<TaskId>| {
+            let store = store.clone();
+            async move {
+                let asked: Arc<[TaskId]> = ids.as_slice().into();
+                match store.read("look", move |tx: &mut dyn Tx| look(tx, &asked)).await {
+                    Ok(found) => ids.iter().map(|id| Ok(found.get(id).cloned())).collect(),
+                    Err(error) => ids.iter().map(|_| Err(error.clone().into())).collect(),
+                }
+            }
+        },
+    )
+}
+
+fn look(tx: &mut dyn Tx, ids: &[TaskId]) -> Result<HashMap<TaskId, Task>> {
+    let rows = tx.ask(Call::each(&LOOK, vec![], ids.iter().map(|id| vec![id.0.into()]).collect()))?;
+    let task = |row: &Row| row::task(row, 0).map(|task| (task.id, task));
+    rows.iter().map(task).collect()
+}
+
 impl Tasks {
     /// One task, and what it waits for.
     pub async fn show(&self, id: TaskId) -> Result<Option<Task>> {
+        let row = move |tx: &mut dyn Tx| {
+            let rows = tx.ask(Call::one(&SHOW, vec![id.0.into()]))?;
+            rows.first().map(|row| row::task(row, 0)).transpose()
+        };
+        let found = self.store.read("show", row).await?;
+        if !found.as_ref().is_some_and(waits) {
+            return Ok(found);
+        }
+        // Once more, for what it waits for belongs to the same moment.
         let body = move |tx: &mut dyn Tx| {
             let Some(mut task) = show_row(tx, id)? else { return Ok(None) };
-            if matches!(task.status, State::Waiting | State::WaitingForApproval) {
+            if waits(&task) {
                 task.waiting_for = wait::shown(tx, id)?;
             }
             Ok(Some(task))
@@ -64,11 +108,20 @@ impl Tasks {
         self.store.read("show", body).await
     }
 
+    /// The same, for many who look at once: they share one read.
+    pub async fn look(&self, id: TaskId) -> Outcome<Option<Task>> {
+        let found = self.looks.join(vec![id]).await.pop().unwrap_or(Ok(None))?;
+        if !found.as_ref().is_some_and(waits) {
+            return Ok(found);
+        }
+        Ok(self.show(id).await?)
+    }
+
     /// A task's transitions after `after_seq` (0: from the first), oldest first.
     pub async fn history(&self, id: TaskId, after_seq: i64, limit: i64) -> Result<Vec<History>> {
         let params = move || vec![id.0.into(), after_seq.into(), limit.into()];
         let body = move |tx: &mut dyn Tx| {
-            tx.run(Call::one(&OF_TASK, params()))?.iter().map(row::history).collect()
+            tx.ask(Call::one(&OF_TASK, params()))?.iter().map(row::history).collect()
         };
         self.store.read("history", body).await
     }
@@ -77,7 +130,7 @@ impl Tasks {
     pub async fn failures(&self, id: TaskId, after_seq: i64, limit: i64) -> Result<Vec<Failure>> {
         let params = move || vec![id.0.into(), after_seq.into(), limit.into()];
         let body = move |tx: &mut dyn Tx| {
-            tx.run(Call::one(&FAILURES, params()))?.iter().map(failure).collect()
+            tx.ask(Call::one(&FAILURES, params()))?.iter().map(failure).collect()
         };
         self.store.read("failures", body).await
     }
@@ -85,7 +138,7 @@ impl Tasks {
     /// Where the log stands: whatever is not yet shown by [`Tasks::tail`] comes after it.
     pub async fn head(&self) -> Result<Position> {
         let body = |tx: &mut dyn Tx| {
-            let rows = tx.run(Call::one(&HEAD, Vec::new()))?;
+            let rows = tx.ask(Call::one(&HEAD, Vec::new()))?;
             let row = rows.first().ok_or_else(|| Error::Corrupt("the log has no head".into()))?;
             Ok(Position { transaction: row.int(0)?, seq: row.int(1)? })
         };
@@ -95,7 +148,7 @@ impl Tasks {
     /// The last place that retention has removed: whoever reads on from before it misses something.
     pub async fn removed(&self) -> Result<Position> {
         let body = |tx: &mut dyn Tx| {
-            let rows = tx.run(Call::one(&REMOVED, Vec::new()))?;
+            let rows = tx.ask(Call::one(&REMOVED, Vec::new()))?;
             let Some(row) = rows.first() else { return Ok(Position::default()) };
             Ok(Position { transaction: row.int(0)?, seq: row.int(1)? })
         };
@@ -107,7 +160,7 @@ impl Tasks {
     pub async fn tail(&self, after: Position, limit: i64) -> Result<Vec<(Position, History)>> {
         let params = move || vec![after.transaction.into(), after.seq.into(), limit.into()];
         let body = move |tx: &mut dyn Tx| {
-            let rows = tx.run(Call::one(&TAIL, params()))?;
+            let rows = tx.ask(Call::one(&TAIL, params()))?;
             rows.iter()
                 .map(|row| {
                     let history = row::history(row)?;

@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use uuid::Uuid;
 use windlass_domain::agent::AgentSpec;
-use windlass_domain::id::MessageId;
+use windlass_domain::id::{MessageId, TaskId};
 use windlass_domain::message::{LEASE_MS, NewMessage};
 use windlass_store::agent::Agents;
 use windlass_store::message::{Claim, Ending, Messages, Speaker, Whose};
 use windlass_store::migration;
 use windlass_store::postgres::{self, Options};
 use windlass_store::store::{Lane, Store};
+use windlass_store::task::Tasks;
 use windlass_store::tx::Call;
 
 /// A proxy that counts flights: bytes from the client after bytes from the server.
@@ -146,5 +147,34 @@ fn a_send_is_two_flights_also_when_a_handler_waits() {
     flights_of(false);
     flights_of(true);
     assert_eq!((flights_of(true), flights_of(true)), (2, 2));
+    store.close();
+}
+
+/// It took two: BEGIN with the statement, and COMMIT.
+#[test]
+fn a_read_of_one_statement_is_one_flight() {
+    let fixture = Fixture::new();
+    let proxy = Proxy::start(fixture.database.port());
+    let options = Options { write_connections: 1, read_connections: 1, ..Options::default() };
+    let postgres = postgres::open(&fixture.database.url_through(proxy.port), options).unwrap();
+    let store = Store::new(postgres);
+    fixture.runtime.block_on(migration::up(&fixture.store)).unwrap();
+    let tasks = Tasks::new(store.clone());
+    let flights_of = |looks: bool| {
+        let id = TaskId(Uuid::now_v7());
+        let before = proxy.flights.load(Ordering::SeqCst);
+        let found = fixture.runtime.block_on(async {
+            if looks { tasks.look(id).await.unwrap() } else { tasks.show(id).await.unwrap() }
+        });
+        assert_eq!(found, None);
+        proxy.flights.load(Ordering::SeqCst) - before
+    };
+    for lane in [Lane::Heartbeat, Lane::Read, Lane::Write] {
+        fixture.runtime.block_on(store.run(lane, "warm", |tx| tx.now())).unwrap();
+    }
+    // The first of each prepares its statement.
+    flights_of(true);
+    flights_of(false);
+    assert_eq!((flights_of(true), flights_of(false)), (1, 1));
     store.close();
 }

@@ -143,7 +143,7 @@ impl Engine {
     }
 
     pub(super) async fn look_at(&self, id: TaskId) -> Result<Waited> {
-        let task = self.inner.tasks.show(id).await?.ok_or(Refusal::UnknownTask)?;
+        let task = self.inner.tasks.look(id).await?.ok_or(Refusal::UnknownTask)?;
         Ok(Waited { done: task.status.is_terminal(), task })
     }
 }

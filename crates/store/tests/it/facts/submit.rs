@@ -2,6 +2,7 @@
 
 use crate::world::*;
 use uuid::Uuid;
+use windlass_domain::command::Command;
 use windlass_domain::id::TaskId;
 use windlass_domain::state::State;
 use windlass_domain::task::NewTask;
@@ -11,6 +12,7 @@ use windlass_store::statement::Dialect;
 conformance!(
     a_task_that_ended_shows_how_often_it_is_repeated,
     a_submitted_task_is_shown_as_it_was_sent,
+    many_who_look_at_once_see_what_each_would_be_shown,
     the_same_id_twice_is_one_task,
     the_same_key_twice_is_one_task,
     a_key_with_another_request_is_refused,
@@ -50,6 +52,20 @@ async fn a_submitted_task_is_shown_as_it_was_sent(dialect: Dialect) {
     assert_eq!(shown.idempotency_key.as_deref(), Some("k"));
     assert_eq!(shown.finished_at, None);
     assert_eq!(world.tasks.show(TaskId(Uuid::nil())).await.unwrap(), None);
+}
+
+async fn many_who_look_at_once_see_what_each_would_be_shown(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let (unknown, pending) = (TaskId(Uuid::nil()), world.submit(job()).await);
+    let (held, waiting) = (world.running(job()).await, world.running(job()).await);
+    let command = Command::Wait { lease_id: waiting.lease_id };
+    world.ask(waiting.task.id, command).await.unwrap();
+    let ids = [unknown, pending, held.task.id, held.task.id, waiting.task.id];
+    let look = |n: usize| world.tasks.look(ids[n]);
+    let (a, b, c, d, e) = tokio::join!(look(0), look(1), look(2), look(3), look(4));
+    for (id, looked) in ids.into_iter().zip([a, b, c, d, e]) {
+        assert_eq!(looked.unwrap(), world.tasks.show(id).await.unwrap());
+    }
 }
 
 async fn the_same_id_twice_is_one_task(dialect: Dialect) {
