@@ -127,6 +127,9 @@ impl Tasks {
         // SQLite has one writer: a second batch would only wait for it.
         let leaders = if store.dialect() == Dialect::Sqlite { 1 } else { 2 };
         let bounds = Bounds { leaders, ..Bounds::default() };
+        // Steps are short, and their callers come back for the next one as soon as they are
+        // answered: while one batch is being synced, the other half of them fills the next.
+        let steps = Bounds { enough: 24, ..bounds };
         let lanes = Arc::new(Lanes::new());
         let idle = Arc::new(OnceLock::new());
         let submits = submit::group(store.clone(), Arc::clone(&lanes), bounds, Arc::clone(&idle));
@@ -139,7 +142,7 @@ impl Tasks {
             streams: Arc::new(stream::stream_group(store.clone(), bounds)),
             completes: Arc::new(finish::complete_group(store.clone(), Arc::clone(&lanes), bounds)),
             asks: Arc::new(cold::group(store.clone(), Arc::clone(&lanes), bounds)),
-            records: Arc::new(step::record_group(store.clone(), bounds)),
+            records: Arc::new(step::record_group(store.clone(), steps)),
             looks: Arc::new(show::look_group(store.clone(), bounds)),
             lanes,
             idle,
