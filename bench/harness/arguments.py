@@ -47,6 +47,8 @@ class Size:
     steps_rounds: int
     # No round is begun that would end after this, by what the one before took.
     budget_s: float
+    # How long to wait, before the first run, until the machine is quiet.
+    patience_s: float
     steps: int = 10
     in_flight: int = 64
     only: frozenset = frozenset()
@@ -78,6 +80,7 @@ FULL = Size(
     workflows=1_000,
     steps_rounds=3,
     budget_s=3_500,
+    patience_s=180,
 )
 QUICK = Size(
     name="quick",
@@ -99,6 +102,7 @@ QUICK = Size(
     workflows=200,
     steps_rounds=2,
     budget_s=290,
+    patience_s=120,
 )
 TINY = Size(
     name="tiny",
@@ -120,6 +124,7 @@ TINY = Size(
     workflows=20,
     steps_rounds=1,
     budget_s=600,
+    patience_s=0,
 )
 
 

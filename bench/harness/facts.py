@@ -4,6 +4,7 @@ import os
 import pathlib
 import platform
 import tempfile
+import time
 
 from .place import output, psql
 
@@ -16,6 +17,9 @@ SETTINGS = [
     "wal_sync_method",
     "autovacuum",
 ]
+
+# Load average for each core: below the first nobody else is at work, above the second somebody is.
+QUIET, BUSY = 0.25, 0.75
 
 
 def processor():
@@ -47,6 +51,16 @@ def server():
     return version, found, wrong
 
 
+def quiet_load(patience_s, say):
+    """The load average once it is that of a quiet machine, or what it is when patience ends: what
+    was built a moment ago is not what is measured."""
+    until = time.monotonic() + patience_s
+    while (load := os.getloadavg()[0]) > os.cpu_count() * QUIET and time.monotonic() < until:
+        say(f"waiting for a quiet machine: the load average is {load:.2f}")
+        time.sleep(10)
+    return load
+
+
 def lines(load):
     """The facts as a list, the load before the first run among them."""
     version, settings, wrong = server()
@@ -63,6 +77,6 @@ def lines(load):
         found.append(f"**{', '.join(wrong)} is off: these figures are worth nothing.**")
     if kind in ("tmpfs", "ramfs"):
         found.append("**The databases are in memory: nothing is ever synced.**")
-    if load > cores * 0.75:
+    if load > cores * BUSY:
         found.append("**The machine was busy: these figures only show that everything works.**")
     return found

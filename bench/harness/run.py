@@ -1,7 +1,6 @@
 """The run: who is measured when, and what happens when somebody fails."""
 
 import dataclasses
-import os
 import signal
 import subprocess
 import sys
@@ -158,7 +157,7 @@ def main(program):
         results = Results(lines)
         run = Run(given, results)
         run.prepare()
-        told = facts.lines(os.getloadavg()[0])
+        told = facts.lines(facts.quiet_load(given.size.patience_s, say))
         run.all()
         run.best_steps()
     took_s = time.monotonic() - run.began

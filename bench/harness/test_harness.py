@@ -11,9 +11,10 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 import xml.etree.ElementTree
 
-from harness import arguments, goals, install, process, reference, report, stats, steps, svg
+from harness import arguments, facts, goals, install, process, reference, report, stats, steps, svg
 from harness import systems, workloads
 from harness.place import PEERS, Failed
 from harness.results import Results
@@ -34,6 +35,27 @@ for line in sys.stdin:
         sys.exit(3)
     print(json.dumps(command.get("value")), flush=True)
 """
+
+
+class Quiet(unittest.TestCase):
+    def load(self, *values, patience_s):
+        """What is taken for the load when it is read as `values`, and how often we waited."""
+        left, said = list(values), []
+        with (
+            unittest.mock.patch("os.getloadavg", lambda: (left.pop(0) if left else values[-1],)),
+            unittest.mock.patch("os.cpu_count", lambda: 2),
+            unittest.mock.patch("time.sleep", said.append),
+        ):
+            return facts.quiet_load(patience_s, lambda words: None), len(said)
+
+    def test_a_quiet_machine_is_not_waited_for(self):
+        self.assertEqual(self.load(0.5, patience_s=60), (0.5, 0))
+
+    def test_what_was_just_built_is_over_before_the_first_run(self):
+        self.assertEqual(self.load(1.9, 0.8, 0.4, patience_s=60), (0.4, 2))
+
+    def test_a_machine_that_stays_busy_is_told_as_it_is(self):
+        self.assertEqual(self.load(1.9, patience_s=0), (1.9, 0))
 
 
 class Arithmetic(unittest.TestCase):
