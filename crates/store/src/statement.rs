@@ -26,12 +26,14 @@ pub struct Statement {
     sqlite: &'static str,
     postgres: &'static str,
     expanded: [OnceLock<String>; 2],
+    for_one: OnceLock<String>,
 }
 
 impl Statement {
     /// Used by [`statement!`](crate::statement!).
     pub const fn new(name: &'static str, sqlite: &'static str, postgres: &'static str) -> Self {
-        Statement { name, sqlite, postgres, expanded: [OnceLock::new(), OnceLock::new()] }
+        let expanded = [OnceLock::new(), OnceLock::new()];
+        Statement { name, sqlite, postgres, expanded, for_one: OnceLock::new() }
     }
 
     /// The text for one database, everything filled in.
@@ -41,6 +43,12 @@ impl Statement {
             Dialect::Postgres => (1, self.postgres),
         };
         self.expanded[slot].get_or_init(|| expand(text, dialect))
+    }
+
+    /// The text for PostgreSQL when there is one item behind `shared` parameters, which are always
+    /// as many. It takes the same parameters.
+    pub fn text_for_one(&self, shared: usize) -> &str {
+        self.for_one.get_or_init(|| for_one_item(self.text(Dialect::Postgres), shared))
     }
 }
 
@@ -201,6 +209,60 @@ pub fn without_lists(text: &str) -> String {
     out
 }
 
+/// Turns `unnest($2::uuid[], $3::text[]) AS i (id, name)` into the one row that it would give:
+/// PostgreSQL sets up a function and a store of rows for each list, which costs a lone item more
+/// than its own insert. Lists that are `shared`, and whatever is written otherwise, stay.
+pub fn for_one_item(text: &str, shared: usize) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("unnest(") {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        match one_row(rest, shared) {
+            Some((row, length)) => {
+                out.push_str(&row);
+                rest = &rest[length..];
+            }
+            None => {
+                out.push_str("unnest(");
+                rest = &rest["unnest(".len()..];
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+/// The row for the `unnest` with which the text begins, and how long that is.
+fn one_row(text: &str, shared: usize) -> Option<(String, usize)> {
+    let (lists, rest) = text.strip_prefix("unnest(")?.split_once(')')?;
+    let rest = rest.trim_start();
+    let (numbered, rest) = match rest.strip_prefix("WITH ORDINALITY") {
+        Some(rest) => (true, rest.trim_start()),
+        None => (false, rest),
+    };
+    let (alias, rest) = rest.strip_prefix("AS ")?.split_once('(')?;
+    let (columns, rest) = rest.split_once(')')?;
+    let mut columns = columns.split(',').map(str::trim);
+    let mut fields = Vec::new();
+    for list in lists.split(',').map(str::trim) {
+        let (number, _) = list.split_once("::").unwrap_or((list, ""));
+        let number: usize = number.strip_prefix('$')?.parse().ok()?;
+        if number <= shared {
+            return None;
+        }
+        fields.push(format!("({list})[1] AS {}", columns.next()?));
+    }
+    if numbered {
+        fields.push(format!("1::bigint AS {}", columns.next()?));
+    }
+    if columns.next().is_some() {
+        return None;
+    }
+    let row = format!("(SELECT {}) AS {}", fields.join(", "), alias.trim());
+    Some((row, text.len() - rest.len()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,6 +273,18 @@ mod tests {
         let wanted = "x AND (st.a <> 'p' AND st.a <> 'q' AND st.a <> 'r') \
                       OR b IN ('p', 'q') OR c IN (SELECT 1)";
         assert_eq!(without_lists(text), wanted);
+    }
+
+    #[test]
+    fn one_item_is_a_row_and_not_a_list() {
+        let text = "FROM clock, unnest($2::uuid[],\n $3::text[]) WITH ORDINALITY\n AS i (id, x, n)\n\
+                    JOIN unnest($2, $3) AS j (id, y) ON true";
+        let wanted = "FROM clock, (SELECT ($2::uuid[])[1] AS id, ($3::text[])[1] AS x, \
+                      1::bigint AS n) AS i\nJOIN (SELECT ($2)[1] AS id, ($3)[1] AS y) AS j ON true";
+        assert_eq!(for_one_item(text, 1), wanted);
+        for kept in [text, "unnest(a.keys) AS k", "unnest($4::text[])", "unnest($4) AS i (a, b)"] {
+            assert_eq!(for_one_item(kept, 3), kept);
+        }
     }
 
     #[test]

@@ -5,7 +5,8 @@
 use super::encode::Encoded;
 use super::text::{Text, UNSPECIFIED};
 use super::{lane, pooler};
-use crate::statement::{self, Dialect};
+use crate::statement::Dialect;
+use crate::tx::Call;
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -58,8 +59,8 @@ pub(super) struct Connection {
     client: Client,
     driver: JoinHandle<()>,
     notices: Arc<Notices>,
-    /// By name, with the text they were made from.
-    prepared: HashMap<&'static str, (String, Statement)>,
+    /// By name and whether they are for one item, with the text they were made from.
+    prepared: HashMap<(&'static str, bool), (String, Statement)>,
     /// What the schema was when statements and types were asked for.
     pub schema_epoch: u64,
     /// Behind a transaction pooler: how each transaction begins.
@@ -128,16 +129,21 @@ impl Connection {
         }
     }
 
-    /// The prepared form of a statement; asks the server only the first time.
-    pub async fn prepare(&mut self, statement: &statement::Statement) -> Result<Statement, Error> {
-        let text = statement.text(Dialect::Postgres);
-        match self.prepared.get(statement.name) {
+    /// The prepared form of a call's statement; asks the server only the first time.
+    pub async fn prepare(&mut self, call: &Call<'_>) -> Result<Statement, Error> {
+        let is_one = call.items.as_ref().is_some_and(|items| items.len() == 1);
+        let text = match is_one {
+            true => call.statement.text_for_one(call.shared.len()),
+            false => call.statement.text(Dialect::Postgres),
+        };
+        let key = (call.statement.name, is_one);
+        match self.prepared.get(&key) {
             // To compare the text is cheaper than to hash it.
             Some((known, prepared)) if known == text => return Ok(prepared.clone()),
             _ => {}
         }
         let prepared = self.client.prepare(text).await?;
-        self.prepared.insert(statement.name, (text.to_owned(), prepared.clone()));
+        self.prepared.insert(key, (text.to_owned(), prepared.clone()));
         Ok(prepared)
     }
 

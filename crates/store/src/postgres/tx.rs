@@ -137,9 +137,9 @@ impl<'a> PostgresTx<'a> {
             return Ok((name, Step::ParseAndRun(sql, parameters)));
         }
         let limit = self.answer_timeout;
-        let prepared = self.runtime.block_on(async {
-            tokio::time::timeout(limit, self.connection.prepare(call.statement)).await
-        });
+        let prepared = self
+            .runtime
+            .block_on(async { tokio::time::timeout(limit, self.connection.prepare(call)).await });
         let prepared = match prepared {
             Ok(Ok(prepared)) => prepared,
             Ok(Err(error)) => return Err(failure(name, &error)),

@@ -81,7 +81,8 @@ pub(super) fn look_group(store: Store, bounds: Bounds) -> Group<TaskId, Option<T
 }
 
 fn look(tx: &mut dyn Tx, ids: &[TaskId]) -> Result<HashMap<TaskId, Task>> {
-    let rows = tx.ask(Call::each(&LOOK, vec![], ids.iter().map(|id| vec![id.0.into()]).collect()))?;
+    let rows =
+        tx.ask(Call::each(&LOOK, vec![], ids.iter().map(|id| vec![id.0.into()]).collect()))?;
     let task = |row: &Row| row::task(row, 0).map(|task| (task.id, task));
     rows.iter().map(task).collect()
 }
