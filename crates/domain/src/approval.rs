@@ -211,9 +211,12 @@ pub enum Refused {
     /// No such question.
     #[error("there is no such approval")]
     UnknownApproval,
-    /// No such token, or it was replaced by a newer one.
+    /// No such token.
     #[error("the token is not valid; ask for a new one")]
     UnknownToken,
+    /// The token was replaced by a newer one. Whoever brings it is told what a guess is told.
+    #[error("the token is not valid; ask for a new one")]
+    TokenRevoked,
     /// The token was used.
     #[error("the token was used before; a token is good for one decision")]
     TokenSpent,
@@ -247,7 +250,7 @@ impl Refused {
     /// The stable code that clients rely on; documented in docs/errors.md.
     pub const fn code(&self) -> &'static str {
         match self {
-            Refused::UnknownApproval | Refused::UnknownToken => "not_found",
+            Refused::UnknownApproval | Refused::UnknownToken | Refused::TokenRevoked => "not_found",
             Refused::TokenSpent | Refused::AlreadyDecided(_) => "already_decided",
             Refused::TokenExpired | Refused::Expired => "expired",
             Refused::Withdrawn => "approval_withdrawn",
@@ -270,8 +273,9 @@ pub fn require_open(ballot: &Ballot<'_>, now: Timestamp) -> Result<(), Refused> 
 }
 
 /// Whether a request that was refused when it was to be carried out can never be: the new task's id
-/// was taken, or the trouble that it was to resolve is closed. Such a request is withdrawn; steps
-/// that must not run again can still be decided over, so a request that they stop stays open.
+/// was taken, the trouble that it was to resolve is closed, or more would run twice by now than the
+/// question names. Such a request is withdrawn; steps that must not run again can still be decided
+/// over, so a request that they stop stays open.
 pub const fn is_void(refusal: &Refusal) -> bool {
     matches!(
         refusal,
@@ -279,6 +283,7 @@ pub const fn is_void(refusal: &Refusal) -> bool {
             | Refusal::IllegalStep { .. }
             | Refusal::Unknown { .. }
             | Refusal::UnknownTask
+            | Refusal::Replay(crate::replay::Refused::NotAgreed { .. })
     )
 }
 

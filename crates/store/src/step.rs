@@ -20,7 +20,7 @@ use windlass_domain::failure::TaskError;
 use windlass_domain::id::{LeaseId, StepId, TaskId};
 use windlass_domain::json;
 use windlass_domain::step::{
-    self as rule, CheckedStep, Effect, RESULT_RETENTION_MS, StepSnapshot, StepState,
+    self as rule, CheckedStep, Effect, RESULT_RETENTION_MS, StepKey, StepSnapshot, StepState,
 };
 use windlass_domain::time::Timestamp;
 
@@ -38,6 +38,7 @@ statement!(shared PAGE, "step/page");
 statement!(shared IN_DOUBT, "step/in_doubt");
 statement!(shared INSERT, "step/insert");
 statement!(shared SAVE, "step/save");
+statement!(BEGUN_BY, "step/begun_by");
 statement!(COPY, "step/copy");
 statement!(FINISHED, "step/finished");
 statement!(CLEAR, "step/clear");
@@ -52,6 +53,7 @@ pub(crate) static STATEMENTS: &[&statement::Statement] = &[
     &IN_DOUBT,
     &INSERT,
     &SAVE,
+    &BEGUN_BY,
     &COPY,
     &FINISHED,
     &CLEAR,
@@ -87,6 +89,15 @@ pub struct Step {
 }
 
 impl Step {
+    /// What identifies it in its task.
+    pub fn key(&self) -> StepKey {
+        StepKey {
+            name: self.name.clone(),
+            inputs_hash: self.inputs_hash.clone(),
+            occurrence: self.occurrence,
+        }
+    }
+
     /// What the rules must know of it.
     pub fn snapshot(&self) -> StepSnapshot {
         StepSnapshot {
@@ -146,6 +157,15 @@ pub(crate) fn find(tx: &mut dyn Tx, task: TaskId, id: StepId) -> Result<Option<S
 pub(crate) fn intent(tx: &mut dyn Tx, id: StepId) -> Result<Option<Step>> {
     let rows = tx.run(Call::one(&INTENT, vec![id.0.into()]))?;
     rows.first().map(step).transpose()
+}
+
+/// The steps that these tasks began themselves and that must not run twice, in their order.
+pub(crate) fn begun_by(tx: &mut dyn Tx, tasks: Vec<TaskId>) -> Result<Vec<Step>> {
+    if tasks.is_empty() {
+        return Ok(Vec::new());
+    }
+    let tasks = tasks.into_iter().map(|task| task.0).collect();
+    steps(&tx.run(Call::one(&BEGUN_BY, vec![Value::UuidList(tasks)]))?)
 }
 
 /// The steps of a task, oldest first, after `after_seq`.

@@ -11,6 +11,7 @@ mod common;
 mod count;
 mod delegation;
 mod eager;
+mod family;
 mod finish;
 mod hand_over;
 mod hold;
@@ -96,6 +97,7 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
         pressure::STATEMENTS,
         why::STATEMENTS,
         step::STATEMENTS,
+        family::STATEMENTS,
         replay::STATEMENTS,
     ];
     fixed.into_iter().flatten().copied().chain(list::statements())
