@@ -27,9 +27,9 @@ use windlass_domain::time::Timestamp;
 /// A step is read in this order.
 pub(crate) const COLUMNS: &str = "task_id, id, seq, name, type, inputs_hash, occurrence, inputs, \
     idempotent, status, result, error, effect, lease_id, attempt, actor, copied_from, created_at, \
-    ended_at, expired_at";
+    ended_at, expired_at, checkpoint_digest";
 /// How many columns that are.
-const COLUMN_COUNT: usize = 20;
+const COLUMN_COUNT: usize = 21;
 
 statement!(shared FIND, "step/find");
 statement!(shared INTENT, "step/intent");
@@ -86,6 +86,8 @@ pub struct Step {
     pub created_at: Timestamp,
     pub ended_at: Option<Timestamp>,
     pub expired_at: Option<Timestamp>,
+    /// Only there to tell the same end from another one.
+    pub(crate) checkpoint_digest: Option<String>,
 }
 
 impl Step {
@@ -107,6 +109,7 @@ impl Step {
             effect: self.effect,
             result: self.result.as_ref().map(json::canonical),
             error: self.error.as_ref().map(error_text),
+            checkpoint: self.checkpoint_digest.clone(),
         }
     }
 }
@@ -140,6 +143,7 @@ fn step(row: &Row) -> Result<Step> {
         created_at: row.time(17)?,
         ended_at: row.maybe(18, Row::time)?,
         expired_at: row.maybe(19, Row::time)?,
+        checkpoint_digest: row.maybe(20, |r, i| r.text(i).map(str::to_owned))?,
     })
 }
 
@@ -228,6 +232,7 @@ pub(crate) fn save(tx: &mut dyn Tx, step: &Step) -> Result<()> {
         step.attempt.into(),
         step.actor.as_str().into(),
         step.ended_at.into(),
+        step.checkpoint_digest.clone().into(),
     ];
     tx.run(Call::one(&SAVE, params)).map(drop)
 }

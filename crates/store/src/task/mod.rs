@@ -57,6 +57,7 @@ pub use resolve::Resolution;
 pub use room::SEATS;
 pub use row::{Failure, History, Task};
 pub use show::Position;
+pub(crate) use show::checkpoint;
 pub use step::{BeginStep, Begun, Holder, RecordStep, Recorded, StepEnd};
 pub use stream::{BeginStream, StreamBegun};
 pub use submit::Submitted;

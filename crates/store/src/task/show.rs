@@ -23,6 +23,7 @@ use crate::tx::{Call, Tx};
 use crate::value::Row;
 use crate::wait;
 use windlass_domain::id::TaskId;
+use windlass_domain::json;
 use windlass_domain::state::State;
 
 statement!(shared SHOW, "task/show");
@@ -49,6 +50,12 @@ pub struct Position {
 pub(super) fn show_row(tx: &mut dyn Tx, id: TaskId) -> Result<Option<Task>> {
     let rows = tx.run(Call::one(&SHOW, vec![id.0.into()]))?;
     rows.first().map(|row| row::task(row, 0)).transpose()
+}
+
+/// The checkpoint that stands: canonical JSON.
+pub(crate) fn checkpoint(tx: &mut dyn Tx, id: TaskId) -> Result<Option<String>> {
+    let kept = show_row(tx, id)?.and_then(|task| task.checkpoint);
+    Ok(kept.as_ref().map(json::canonical))
 }
 
 impl Tasks {

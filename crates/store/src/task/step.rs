@@ -20,6 +20,7 @@ use windlass_domain::command::Command;
 use windlass_domain::decide::may_record;
 use windlass_domain::failure::TaskError;
 use windlass_domain::id::{ChangeId, LeaseId, StepId, TaskId};
+use windlass_domain::json;
 use windlass_domain::refusal::Refusal;
 use windlass_domain::snapshot::Snapshot;
 use windlass_domain::state::State;
@@ -332,6 +333,7 @@ fn begin(tx: &mut dyn Tx, item: &BeginStep) -> Result<Outcome<Begun>> {
         (_, Some(mut step)) => {
             (step.status, step.lease_id) = (StepState::Begun, Some(holder.lease));
             (step.error, step.effect, step.ended_at) = (None, None, None);
+            step.checkpoint_digest = None;
             (step.attempt, step.actor) = (task.attempt, holder.actor.clone());
             step::save(tx, &step)?;
             Ok(Ok(Begun::New(id)))
@@ -407,7 +409,9 @@ fn end_step(
         return Ok(Err(Refusal::UnknownStep.into()));
     };
     let told = match end {
-        StepEnd::Complete { result, .. } => Told::Result(result.clone()),
+        StepEnd::Complete { result, checkpoint } => {
+            Told::Result(result.clone(), checkpoint.as_deref().map(json::digest_of))
+        }
         StepEnd::Fail { error, effect } => Told::Error(step::error_text(error), *effect),
     };
     let is_new = match rule::end(&step.snapshot(), &told, lease) {
@@ -429,6 +433,7 @@ fn end_step(
         StepEnd::Complete { result, checkpoint } => {
             step.status = StepState::Done;
             step.result = serde_json::from_str(result).ok();
+            step.checkpoint_digest = checkpoint.as_deref().map(json::digest_of);
             let holder = Holder::new(task.id, lease, actor);
             save_checkpoint(tx, &holder, checkpoint)?;
         }

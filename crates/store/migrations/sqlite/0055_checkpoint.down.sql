@@ -1,0 +1,1 @@
+ALTER TABLE step DROP COLUMN checkpoint_digest;
