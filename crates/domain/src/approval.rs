@@ -9,6 +9,7 @@ pub mod token;
 
 use crate::json;
 use crate::refusal::Refusal;
+use crate::show;
 use crate::state::named;
 use crate::time::Timestamp;
 use crate::validate::{self, Errors, MAX_DELAY_MS, MAX_NAME_BYTES, MAX_REASON_CHARS};
@@ -152,6 +153,10 @@ pub fn comment(text: &str) -> validate::Result<()> {
 pub fn token_request(approver: &str, expires_ms: Option<i64>) -> validate::Result<i64> {
     let mut errors = Errors::default();
     errors.name("/approver", approver, MAX_NAME_BYTES);
+    if errors.is_empty() && approver.chars().any(show::is_deceptive) {
+        let detail = "holds a character that cannot be seen: two approvers would look like one";
+        errors.add("/approver", "bad_character", detail);
+    }
     let expires_ms = expires_ms.unwrap_or(TOKEN_MS);
     errors.range("/expires_ms", expires_ms, 1, MAX_DELAY_MS);
     errors.into_result().map(|()| expires_ms)

@@ -1,1 +1,0 @@
-ALTER TABLE step DROP COLUMN checkpoint_digest;
