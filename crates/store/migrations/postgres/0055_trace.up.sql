@@ -8,8 +8,8 @@ ALTER TABLE step ADD COLUMN checkpoint_digest text;
 ALTER TABLE trouble_note ADD COLUMN assignee text;
 ALTER TABLE dead_letter_note ADD COLUMN assignee text;
 
--- One code in both lists of a backoff is a mistake: as the API, so windlass_submit refuses it. Tasks
--- and agents that have it already keep it, so this is no part of what every row is held to.
+-- One code in both lists of a backoff is a mistake: as the API, so windlass_submit refuses it.
+-- Tasks and agents that have it already keep it, so this is no part of what every row is held to.
 CREATE FUNCTION windlass_codes_problem(backoff jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE RETURN (
     SELECT 'backoff: non_retryable has ' || code || ', and so has retryable'

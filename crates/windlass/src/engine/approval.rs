@@ -169,16 +169,13 @@ impl Engine {
             audit_known,
         };
         let decided = self.inner.approvals.decide(deciding).await;
-        match (&decided, token) {
-            (Err(rejection), _) if is_unknown_token(rejection) => {
-                if audit_unknown {
-                    wrong_tokens.was_audited();
-                }
+        if let Err(Rejection::Refused(_)) = &decided {
+            let is_unknown = decided.as_ref().is_err_and(is_unknown_token);
+            match token {
+                _ if is_unknown && audit_unknown => wrong_tokens.was_audited(),
+                Some(token) if !is_unknown && audit_known => wrong_tokens.was_audited_of(token),
+                _ => {}
             }
-            (Err(Rejection::Refused(_)), Some(token)) if audit_known => {
-                wrong_tokens.was_audited_of(token);
-            }
-            _ => {}
         }
         let decided = decided?;
         if let Some(queue) = &decided.queue {
