@@ -9,6 +9,7 @@ pub mod token;
 
 use crate::json;
 use crate::refusal::Refusal;
+use crate::show;
 use crate::state::named;
 use crate::time::Timestamp;
 use crate::validate::{self, Errors, MAX_DELAY_MS, MAX_NAME_BYTES, MAX_REASON_CHARS};
@@ -152,6 +153,10 @@ pub fn comment(text: &str) -> validate::Result<()> {
 pub fn token_request(approver: &str, expires_ms: Option<i64>) -> validate::Result<i64> {
     let mut errors = Errors::default();
     errors.name("/approver", approver, MAX_NAME_BYTES);
+    if errors.is_empty() && approver.chars().any(show::is_deceptive) {
+        let detail = "holds a character that cannot be seen: two approvers would look like one";
+        errors.add("/approver", "bad_character", detail);
+    }
     let expires_ms = expires_ms.unwrap_or(TOKEN_MS);
     errors.range("/expires_ms", expires_ms, 1, MAX_DELAY_MS);
     errors.into_result().map(|()| expires_ms)
@@ -211,9 +216,12 @@ pub enum Refused {
     /// No such question.
     #[error("there is no such approval")]
     UnknownApproval,
-    /// No such token, or it was replaced by a newer one.
+    /// No such token.
     #[error("the token is not valid; ask for a new one")]
     UnknownToken,
+    /// The token was replaced by a newer one. Whoever brings it is told what a guess is told.
+    #[error("the token is not valid; ask for a new one")]
+    TokenRevoked,
     /// The token was used.
     #[error("the token was used before; a token is good for one decision")]
     TokenSpent,
@@ -247,7 +255,7 @@ impl Refused {
     /// The stable code that clients rely on; documented in docs/errors.md.
     pub const fn code(&self) -> &'static str {
         match self {
-            Refused::UnknownApproval | Refused::UnknownToken => "not_found",
+            Refused::UnknownApproval | Refused::UnknownToken | Refused::TokenRevoked => "not_found",
             Refused::TokenSpent | Refused::AlreadyDecided(_) => "already_decided",
             Refused::TokenExpired | Refused::Expired => "expired",
             Refused::Withdrawn => "approval_withdrawn",
@@ -270,8 +278,9 @@ pub fn require_open(ballot: &Ballot<'_>, now: Timestamp) -> Result<(), Refused> 
 }
 
 /// Whether a request that was refused when it was to be carried out can never be: the new task's id
-/// was taken, or the trouble that it was to resolve is closed. Such a request is withdrawn; steps
-/// that must not run again can still be decided over, so a request that they stop stays open.
+/// was taken, the trouble that it was to resolve is closed, or more would run twice by now than the
+/// question names. Such a request is withdrawn; steps that must not run again can still be decided
+/// over, so a request that they stop stays open.
 pub const fn is_void(refusal: &Refusal) -> bool {
     matches!(
         refusal,
@@ -279,6 +288,7 @@ pub const fn is_void(refusal: &Refusal) -> bool {
             | Refusal::IllegalStep { .. }
             | Refusal::Unknown { .. }
             | Refusal::UnknownTask
+            | Refusal::Replay(crate::replay::Refused::NotAgreed { .. })
     )
 }
 

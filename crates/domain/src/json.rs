@@ -117,7 +117,7 @@ pub fn digest(value: &Value) -> String {
 }
 
 /// Hex SHA-256 of a text that is canonical already.
-pub(crate) fn digest_of(canonical: &str) -> String {
+pub fn digest_of(canonical: &str) -> String {
     let digit = |half: u8| char::from_digit(half.into(), 16).unwrap_or_default();
     let hash = Sha256::digest(canonical.as_bytes());
     hash.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()

@@ -2,13 +2,17 @@
 //!
 //! The plan says of every step of the origin whether the new task takes its result along or runs
 //! it again. What must not be done twice is refused by name, unless it is allowed explicitly.
+//! A permission is good for one further run: what another task of the family (the task that was
+//! submitted, its replays, and theirs) has begun since asks for another one.
 //!
 //! Invariant: planning changes nothing; a dry run and the replay itself use the same plan.
 
-use crate::id::StepId;
+use crate::id::{StepId, TaskId};
 use crate::state::{State, named};
-use crate::step::{Effect, StepState};
+use crate::step::{Effect, StepKey, StepState};
+use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
 
 /// How many replays a family may have before the next one needs an approval: those of the task that
 /// was submitted, replays of its replays included.
@@ -34,10 +38,10 @@ pub enum ReplayFrom {
 pub struct Past {
     /// Which step.
     pub id: StepId,
-    /// What it is called.
-    pub name: String,
-    /// Which repetition.
-    pub occurrence: i32,
+    /// What identifies it.
+    pub key: StepKey,
+    /// Its place among the steps of all tasks.
+    pub seq: i64,
     /// Whether it may run twice.
     pub idempotent: bool,
     /// Where it stands.
@@ -46,6 +50,66 @@ pub struct Past {
     pub effect: Option<Effect>,
     /// Whether its result was cleared since.
     pub expired: bool,
+}
+
+/// A step that must not run twice, as another task of the origin's family began it itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// Which step.
+    pub id: StepId,
+    /// Of which task.
+    pub task: TaskId,
+    /// What identifies it.
+    pub key: StepKey,
+    /// Its place among the steps of all tasks.
+    pub seq: i64,
+    /// Where it stands.
+    pub status: StepState,
+    /// What a failed one has done.
+    pub effect: Option<Effect>,
+}
+
+impl Elsewhere {
+    /// Whether anything may have happened to the world.
+    pub fn may_have_run(&self) -> bool {
+        !had_no_effect(self.status, self.effect)
+    }
+}
+
+/// What is to be repeated.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// Where the task stands.
+    pub state: State,
+    /// Whether it has left a checkpoint.
+    pub has_checkpoint: bool,
+    /// Its steps.
+    pub steps: &'a [Past],
+    /// What others of its family began, in the order of their places.
+    pub elsewhere: &'a [Elsewhere],
+}
+
+/// Another task of the family of one that wants to begin a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relative {
+    /// Which task.
+    pub id: TaskId,
+    /// Since when it is there.
+    pub created_at: Timestamp,
+    /// When it ended.
+    pub finished_at: Option<Timestamp>,
+}
+
+/// Whether a plan of a task that was made at `made_at` may have missed what `relative` began: it
+/// was not over then.
+pub fn was_open(relative: &Relative, made_at: Timestamp) -> bool {
+    relative.finished_at.is_none_or(|at| at > made_at)
+}
+
+/// Whether `step` was begun elsewhere since a task was made at `made_at`, so that nobody who
+/// permitted that task knew of it. At the very moment counts: rather one question too many.
+pub fn came_between(step: &Elsewhere, begun_at: Timestamp, made_at: Timestamp) -> bool {
+    step.may_have_run() && begun_at >= made_at
 }
 
 named! {
@@ -66,20 +130,25 @@ named! {
 /// One line of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Planned {
-    /// Which step of the origin.
+    /// Which step of the origin; or of `run_in`, if the origin has none of the kind.
     pub id: StepId,
     /// What it is called.
     pub name: String,
     /// Which repetition.
     pub occurrence: i32,
+    /// Whether it may run twice.
+    pub idempotent: bool,
     /// What becomes of it.
     pub fate: Fate,
+    /// The other task of the family that began it last, since the origin did: what was permitted
+    /// for the origin's step is used up.
+    pub run_in: Option<TaskId>,
 }
 
 /// What a replay would do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Plan {
-    /// Every step of the origin.
+    /// Every step of the origin; then what others of its family began that must not run twice.
     pub steps: Vec<Planned>,
     /// Whether the origin's checkpoint is taken along.
     pub checkpoint: bool,
@@ -112,6 +181,15 @@ pub enum Refused {
         /// Their names.
         steps: Vec<String>,
     },
+    /// Something would happen twice that the person who agreed was not told of.
+    #[error(
+        "the replay would by now run steps again that the approval does not name: {}; ask anew",
+        steps.join(", ")
+    )]
+    NotAgreed {
+        /// Their names.
+        steps: Vec<String>,
+    },
 }
 
 impl Refused {
@@ -120,18 +198,18 @@ impl Refused {
         match self {
             Refused::NotFinished { .. } => "not_finished",
             Refused::NoSuchStep { .. } => "no_such_step",
-            Refused::NotIdempotent { .. } => "not_idempotent",
+            Refused::NotIdempotent { .. } | Refused::NotAgreed { .. } => "not_idempotent",
         }
     }
 }
 
 /// Plans a replay. Steps that may not run again are marked, not refused: see [`Plan::permit`].
 pub fn plan(
-    state: State,
+    origin: &Origin<'_>,
     from: &ReplayFrom,
-    steps: &[Past],
     allow_non_idempotent: bool,
 ) -> Result<Plan, Refused> {
+    let &Origin { state, has_checkpoint, steps, elsewhere } = origin;
     if !state.is_terminal() {
         return Err(Refused::NotFinished { state });
     }
@@ -140,61 +218,118 @@ pub fn plan(
         ReplayFrom::LastCheckpoint => steps.len(),
         ReplayFrom::Step(name) => position(name, steps)?,
     };
-    let planned = steps.iter().enumerate().map(|(index, step)| Planned {
-        id: step.id,
-        name: step.name.clone(),
-        occurrence: step.occurrence,
-        fate: fate(step, index < begins_at, allow_non_idempotent),
-    });
-    Ok(Plan { steps: planned.collect(), checkpoint: *from == ReplayFrom::LastCheckpoint })
+    let mut others: BTreeMap<(i64, StepId), &Elsewhere> = BTreeMap::new();
+    let mut last_runs: HashMap<&StepKey, &Elsewhere> = HashMap::new();
+    for other in elsewhere.iter().filter(|other| other.may_have_run()) {
+        if !last_runs.contains_key(&other.key) {
+            others.insert((other.seq, other.id), other);
+        }
+        last_runs.insert(&other.key, other);
+    }
+    let own: HashMap<&StepKey, i64> = steps.iter().map(|step| (&step.key, step.seq)).collect();
+    let mut planned: Vec<Planned> = Vec::with_capacity(steps.len());
+    for (index, step) in steps.iter().enumerate() {
+        let since = last_runs.get(&step.key).filter(|run| run.seq > step.seq);
+        let fate = fate(step, index < begins_at, since.is_some(), allow_non_idempotent);
+        let since = since.filter(|_| fate != Fate::Reused);
+        planned.push(line(step.id, &step.key, step.idempotent, fate, since.map(|run| run.task)));
+    }
+    let fate = if allow_non_idempotent { Fate::Rerun } else { Fate::Refused };
+    for other in others.values().filter(|other| !own.contains_key(&other.key)) {
+        let run_in = last_runs.get(&other.key).map(|run| run.task);
+        planned.push(line(other.id, &other.key, false, fate, run_in));
+    }
+    let checkpoint = has_checkpoint && *from == ReplayFrom::LastCheckpoint;
+    Ok(Plan { steps: planned, checkpoint })
+}
+
+fn line(
+    id: StepId,
+    key: &StepKey,
+    idempotent: bool,
+    fate: Fate,
+    run_in: Option<TaskId>,
+) -> Planned {
+    Planned { id, name: key.name.clone(), occurrence: key.occurrence, idempotent, fate, run_in }
 }
 
 fn position(name: &str, steps: &[Past]) -> Result<usize, Refused> {
-    let found = steps.iter().position(|step| step.name == name);
+    let found = steps.iter().position(|step| step.key.name == name);
     found.ok_or_else(|| {
         let mut known: Vec<String> = Vec::new();
         for step in steps {
-            if !known.contains(&step.name) {
-                known.push(step.name.clone());
+            if !known.contains(&step.key.name) {
+                known.push(step.key.name.clone());
             }
         }
         Refused::NoSuchStep { name: name.to_owned(), known }
     })
 }
 
-fn fate(step: &Past, is_before: bool, allow: bool) -> Fate {
+fn had_no_effect(status: StepState, effect: Option<Effect>) -> bool {
+    status == StepState::Failed && effect == Some(Effect::None)
+}
+
+fn fate(step: &Past, is_before: bool, has_run_since: bool, allow: bool) -> Fate {
     let is_done = step.status == StepState::Done;
     let is_known = is_done && !step.expired || step.status == StepState::Rejected;
     if is_before && is_known {
         return Fate::Reused;
     }
-    // A failure without effect, a wait, and what a person allowed can be done again.
+    // A failure without effect, a wait, and what a person allowed can be done again: once.
     let harmless = step.idempotent
         || step.status == StepState::Allowed
-        || (step.status == StepState::Failed && step.effect == Some(Effect::None));
-    match (harmless || allow, is_before && is_done) {
+        || had_no_effect(step.status, step.effect);
+    match (harmless && !has_run_since || allow, is_before && is_done) {
         (false, _) => Fate::Refused,
         (true, true) => Fate::Expired,
         (true, false) => Fate::Rerun,
     }
 }
 
+impl Planned {
+    /// As a refusal names it.
+    fn told(&self) -> String {
+        match self.run_in {
+            Some(task) => format!("{} (run in task {task} since)", self.name),
+            None => self.name.clone(),
+        }
+    }
+}
+
 impl Plan {
     /// Refuses a plan with steps that must not run again.
     pub fn permit(&self) -> Result<(), Refused> {
-        let mut steps: Vec<String> = Vec::new();
-        for step in self.steps.iter().filter(|step| step.fate == Fate::Refused) {
-            if !steps.contains(&step.name) {
-                steps.push(step.name.clone());
-            }
-        }
+        let steps = told(self.steps.iter().filter(|step| step.fate == Fate::Refused));
         if steps.is_empty() { Ok(()) } else { Err(Refused::NotIdempotent { steps }) }
+    }
+
+    /// Refuses a plan that runs other steps again than a person has agreed to.
+    pub fn stay_within(&self, agreed: &[StepId]) -> Result<(), Refused> {
+        let steps = told(self.runs_again().filter(|step| !agreed.contains(&step.id)));
+        if steps.is_empty() { Ok(()) } else { Err(Refused::NotAgreed { steps }) }
     }
 
     /// The steps whose results are taken along.
     pub fn reused(&self) -> impl Iterator<Item = StepId> {
         self.steps.iter().filter(|step| step.fate == Fate::Reused).map(|step| step.id)
     }
+
+    /// The steps that must not run twice, and will run all the same.
+    pub fn runs_again(&self) -> impl Iterator<Item = &Planned> {
+        let runs = |step: &&Planned| matches!(step.fate, Fate::Rerun | Fate::Expired);
+        self.steps.iter().filter(|step| !step.idempotent).filter(runs)
+    }
+}
+
+fn told<'a>(planned: impl Iterator<Item = &'a Planned>) -> Vec<String> {
+    let mut steps: Vec<String> = Vec::new();
+    for told in planned.map(Planned::told) {
+        if !steps.contains(&told) {
+            steps.push(told);
+        }
+    }
+    steps
 }
 
 /// Whether a person must agree first; `earlier_replays` are those of the whole family.
@@ -207,11 +342,20 @@ mod tests {
     use super::*;
     use uuid::Uuid;
 
+    fn key(name: &str) -> StepKey {
+        StepKey::new(name, &serde_json::Value::Null, 0)
+    }
+
+    fn plan(state: State, from: &ReplayFrom, steps: &[Past], allow: bool) -> Result<Plan, Refused> {
+        let origin = Origin { state, has_checkpoint: true, steps, elsewhere: &[] };
+        super::plan(&origin, from, allow)
+    }
+
     fn past(n: u128, name: &str, idempotent: bool, status: StepState) -> Past {
         Past {
             id: StepId(Uuid::from_u128(n)),
-            name: name.into(),
-            occurrence: 0,
+            key: key(name),
+            seq: n as i64,
             idempotent,
             status,
             effect: None,
@@ -288,6 +432,115 @@ mod tests {
                 assert_eq!(fates(&plan), [wanted], "{status} {from:?}");
             }
         }
+    }
+
+    fn elsewhere(n: u128, name: &str, status: StepState) -> Elsewhere {
+        Elsewhere {
+            id: StepId(Uuid::from_u128(n)),
+            task: TaskId(Uuid::from_u128(1_000 + n)),
+            key: key(name),
+            seq: n as i64,
+            status,
+            effect: None,
+        }
+    }
+
+    fn beside(
+        steps: &[Past],
+        elsewhere: &[Elsewhere],
+        from: &ReplayFrom,
+        allow: bool,
+    ) -> Result<Plan, Refused> {
+        let origin = Origin { state: State::Failed, has_checkpoint: false, steps, elsewhere };
+        super::plan(&origin, from, allow)
+    }
+
+    #[test]
+    fn a_permission_is_good_for_one_further_run() {
+        let last = ReplayFrom::LastCheckpoint;
+        let no_effect =
+            Past { effect: Some(Effect::None), ..past(5, "charge", false, StepState::Failed) };
+        for own in [past(5, "charge", false, StepState::Allowed), no_effect] {
+            let own = [own];
+            for status in [
+                StepState::Begun,
+                StepState::Done,
+                StepState::Failed,
+                StepState::InDoubt,
+                StepState::Allowed,
+                StepState::Rejected,
+            ] {
+                let earlier = [elsewhere(4, "charge", status)];
+                let before = beside(&own, &earlier, &last, false).unwrap();
+                assert_eq!(fates(&before), [Fate::Rerun], "what was permitted since: {status}");
+                let later = [elsewhere(6, "charge", status), elsewhere(7, "mail", status)];
+                let after = beside(&own, &later[..1], &last, false).unwrap();
+                assert_eq!(fates(&after), [Fate::Refused], "{status}");
+                assert_eq!(after.steps[0].run_in, Some(later[0].task));
+                let refused = after.permit().unwrap_err().to_string();
+                assert!(refused.contains(&format!("charge (run in task {}", later[0].task)));
+                let allowed = beside(&own, &later, &last, true).unwrap();
+                assert_eq!(fates(&allowed), [Fate::Rerun, Fate::Rerun], "allowed again");
+            }
+            let vain = Elsewhere {
+                effect: Some(Effect::None),
+                ..elsewhere(6, "charge", StepState::Failed)
+            };
+            let after = beside(&own, &[vain], &last, false).unwrap();
+            assert_eq!(fates(&after), [Fate::Rerun], "nothing has happened there");
+        }
+    }
+
+    #[test]
+    fn what_only_another_of_the_family_ran_is_part_of_the_plan() {
+        let own = [past(1, "read", true, StepState::Done)];
+        let others = [
+            elsewhere(5, "charge", StepState::Done),
+            elsewhere(6, "mail", StepState::Begun),
+            elsewhere(7, "charge", StepState::Done),
+        ];
+        let last = ReplayFrom::LastCheckpoint;
+        let planned = beside(&own, &others, &last, false).unwrap();
+        let lines: Vec<_> = planned.steps.iter().map(|s| (s.name.as_str(), s.run_in)).collect();
+        let (fifth, seventh) = (Some(others[1].task), Some(others[2].task));
+        assert_eq!(lines, [("read", None), ("charge", seventh), ("mail", fifth)]);
+        assert_eq!(fates(&planned), [Fate::Reused, Fate::Refused, Fate::Refused]);
+        assert_eq!(planned.permit().unwrap_err().code(), "not_idempotent");
+        let allowed = beside(&own, &others, &last, true).unwrap();
+        let again: Vec<_> = allowed.runs_again().map(|step| step.id).collect();
+        assert_eq!(again, [others[0].id, others[1].id]);
+        assert!(allowed.stay_within(&again).is_ok());
+        let refused = allowed.stay_within(&again[..1]).unwrap_err().to_string();
+        assert!(refused.contains("mail") && !refused.contains("charge"), "{refused}");
+        let done = [past(1, "charge", false, StepState::Done)];
+        let reused = beside(&done, &others[..1], &last, false).unwrap();
+        assert_eq!(fates(&reused), [Fate::Reused], "what does not run, runs no second time");
+    }
+
+    #[test]
+    fn a_plan_takes_a_checkpoint_along_only_if_there_is_one() {
+        for (has_checkpoint, from, wanted) in [
+            (true, ReplayFrom::LastCheckpoint, true),
+            (false, ReplayFrom::LastCheckpoint, false),
+            (true, ReplayFrom::Beginning, false),
+        ] {
+            let origin =
+                Origin { state: State::Failed, has_checkpoint, steps: &[], elsewhere: &[] };
+            assert_eq!(super::plan(&origin, &from, false).unwrap().checkpoint, wanted);
+        }
+    }
+
+    #[test]
+    fn only_what_was_begun_since_comes_between() {
+        let at = Timestamp::from_ms;
+        let relative =
+            |finished_at| Relative { id: TaskId(Uuid::nil()), created_at: at(0), finished_at };
+        assert!(was_open(&relative(None), at(5)) && was_open(&relative(Some(at(6))), at(5)));
+        assert!(!was_open(&relative(Some(at(5))), at(5)));
+        let begun = elsewhere(1, "charge", StepState::Begun);
+        let vain = Elsewhere { effect: Some(Effect::None), ..elsewhere(1, "a", StepState::Failed) };
+        assert!(came_between(&begun, at(5), at(5)) && !came_between(&begun, at(4), at(5)));
+        assert!(!came_between(&vain, at(6), at(5)));
     }
 
     #[test]

@@ -145,13 +145,15 @@ pub struct StepSnapshot {
     pub result: Option<String>,
     /// How a failed one went wrong: canonical JSON.
     pub error: Option<String>,
+    /// The digest of the checkpoint that its holder told with the end.
+    pub checkpoint: Option<String>,
 }
 
 /// How a step ended, as its holder tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// With a result: canonical JSON.
-    Result(String),
+    /// With a result: canonical JSON, and the digest of the checkpoint that came with it.
+    Result(String, Option<String>),
     /// With an error: canonical JSON, and what it has done all the same.
     Error(String, Effect),
 }
@@ -159,7 +161,7 @@ pub enum Told {
 impl Told {
     fn event(&self) -> StepEvent {
         match self {
-            Told::Result(_) => StepEvent::Complete,
+            Told::Result(..) => StepEvent::Complete,
             Told::Error(..) => StepEvent::Fail,
         }
     }
@@ -167,7 +169,9 @@ impl Told {
     /// Whether the step ended in this very way.
     fn is(&self, step: &StepSnapshot) -> bool {
         match (step.status, self) {
-            (StepState::Done, Told::Result(result)) => step.result.as_ref() == Some(result),
+            (StepState::Done, Told::Result(result, checkpoint)) => {
+                (step.result.as_ref(), &step.checkpoint) == (Some(result), checkpoint)
+            }
             (StepState::Failed, Told::Error(error, effect)) => {
                 (step.error.as_ref(), step.effect) == (Some(error), Some(*effect))
             }
@@ -308,6 +312,7 @@ mod tests {
             effect: None,
             result: None,
             error: None,
+            checkpoint: None,
         }
     }
 
@@ -354,10 +359,14 @@ mod tests {
     #[test]
     fn an_end_is_told_once_and_may_be_repeated() {
         let (mine, other) = (LeaseId(Uuid::from_u128(7)), LeaseId(Uuid::from_u128(8)));
-        let result = |text: &str| Told::Result(text.into());
+        let result = |text: &str| Told::Result(text.into(), Some("c".into()));
         let error = |text: &str, effect| Told::Error(text.into(), effect);
         let begun = step(StepState::Begun, 7);
-        let done = StepSnapshot { result: Some("1".into()), ..step(StepState::Done, 7) };
+        let done = StepSnapshot {
+            result: Some("1".into()),
+            checkpoint: Some("c".into()),
+            ..step(StepState::Done, 7)
+        };
         let failed = StepSnapshot {
             error: Some("1".into()),
             effect: Some(Effect::Unknown),
@@ -369,7 +378,13 @@ mod tests {
             assert_eq!(end(&begun, &same, other).unwrap_err().code(), "illegal_step");
             assert_eq!(end(step, &same, other).unwrap_err().code(), "illegal_step");
         }
-        let others = [result("2"), error("1", Effect::None), error("2", Effect::Unknown)];
+        let others = [
+            result("2"),
+            Told::Result("1".into(), Some("d".into())),
+            Told::Result("1".into(), None),
+            error("1", Effect::None),
+            error("2", Effect::Unknown),
+        ];
         for told in others {
             for step in [&done, &failed] {
                 assert_eq!(end(step, &told, mine).unwrap_err().code(), "already_finished");

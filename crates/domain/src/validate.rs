@@ -79,6 +79,11 @@ impl Errors {
         if self.0.is_empty() { Ok(()) } else { Err(Refusal::Invalid(self.0)) }
     }
 
+    /// Whether nothing was found so far.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// A name or a key: not empty, not too long, no characters that deceive a reader.
     pub fn name(&mut self, pointer: &str, text: &str, max_bytes: usize) {
         if text.is_empty() {
@@ -189,6 +194,12 @@ impl Errors {
             }
             for (i, code) in codes.iter().enumerate() {
                 self.error_code(&format!("{}/{i}", at(field)), code);
+            }
+        }
+        for (i, code) in backoff.non_retryable.iter().enumerate().take(MAX_CODES) {
+            if backoff.retryable.contains(code) {
+                let detail = format!("`{code}` is in `retryable` as well; leave it in one list");
+                self.add(&format!("{}/{i}", at("non_retryable")), "conflict", detail);
             }
         }
     }

@@ -15,6 +15,7 @@ use reqwest::{Client, Url};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::Duration;
+use windlass::domain::show;
 use windlass::engine::{Deliver, Delivery, Parcel};
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -67,7 +68,9 @@ impl Webhooks {
     async fn post(&self, url: &Url, parcel: &Parcel) -> Result<(), String> {
         // Names are checked by the resolver; an address in the URL never meets it.
         self.guard.check_literal(url)?;
-        let body = parcel.content.to_string();
+        // Whoever forwards it may show it to a person: the same JSON, but nothing in it hides or
+        // turns what stands beside it.
+        let body = show::json(&parcel.content.to_string());
         let seconds = parcel.at.as_ms() / 1_000;
         let signature = sign::signature(&self.secrets, seconds, body.as_bytes());
         let request = self

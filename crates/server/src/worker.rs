@@ -264,7 +264,7 @@ async fn begin(shared: &Arc<Shared>, assignment: Assignment) {
         hold::Taken::Known => {}
         hold::Taken::NoRoom => {
             tracing::info!(task_id, "giving back a task for which there is no slot");
-            finish::send(shared, &task_id, &lease_id, Outcome::Release).await;
+            finish::send(shared, &task_id, &lease_id, Outcome::Release, None).await;
         }
         hold::Taken::Slot(stop) => {
             let shared = shared.clone();
@@ -282,17 +282,12 @@ async fn work(shared: &Arc<Shared>, assignment: Assignment, stop: watch::Receive
     let outcome = shared.executor.run(&assignment, stop, &note).await;
     shared.hold.set_over(lease_id);
     let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    match &outcome {
-        Outcome::Complete { .. } => tracing::info!(task_id, correlation_id, took_ms, "completed"),
-        Outcome::Fail { error, .. } => {
-            let code = error["code"].as_str().unwrap_or_default();
-            let message = error["message"].as_str().unwrap_or_default();
-            tracing::warn!(task_id, correlation_id, took_ms, code, "failed: {message}");
-        }
-        Outcome::Release => tracing::info!(task_id, correlation_id, took_ms, "given back"),
-        Outcome::Dropped => tracing::info!(task_id, correlation_id, took_ms, "dropped"),
+    if matches!(outcome, Outcome::Dropped) {
+        tracing::info!(task_id, correlation_id, took_ms, "dropped");
     }
-    finish::send(shared, task_id, lease_id, outcome).await;
+    // What has become of the task is the server's to say: its command may have parked it.
+    let run = Some(finish::Run { correlation_id: correlation_id.to_owned(), took_ms });
+    finish::send(shared, task_id, lease_id, outcome, run).await;
 }
 
 /// The signals that end a worker.

@@ -283,7 +283,9 @@ fn carry_out(
     };
     let mut save = |tx: &mut dyn Tx, from, case: &Case| save(tx, id, from, case, by);
     BOOK.take(tx, id.0, &mut case, deed, steps, &mut save)?;
-    let told = json!({ "message": id, "act": deed.event.as_str(), "resolved_by": by });
+    let act_of = deed.event.as_str();
+    let told =
+        json!({ "message": id, "act": act_of, "resolved_by": by, "assignee": case.assignee });
     audit::write(tx, &deed.actor, "dead_letter_act", &told)?;
     if deed.event == Event::Resolve {
         letter.resolved_by_message = by;

@@ -20,16 +20,16 @@ use windlass_domain::failure::TaskError;
 use windlass_domain::id::{LeaseId, StepId, TaskId};
 use windlass_domain::json;
 use windlass_domain::step::{
-    self as rule, CheckedStep, Effect, RESULT_RETENTION_MS, StepSnapshot, StepState,
+    self as rule, CheckedStep, Effect, RESULT_RETENTION_MS, StepKey, StepSnapshot, StepState,
 };
 use windlass_domain::time::Timestamp;
 
 /// A step is read in this order.
 pub(crate) const COLUMNS: &str = "task_id, id, seq, name, type, inputs_hash, occurrence, inputs, \
     idempotent, status, result, error, effect, lease_id, attempt, actor, copied_from, created_at, \
-    ended_at, expired_at";
+    ended_at, expired_at, checkpoint_digest";
 /// How many columns that are.
-const COLUMN_COUNT: usize = 20;
+const COLUMN_COUNT: usize = 21;
 
 statement!(shared FIND, "step/find");
 statement!(shared INTENT, "step/intent");
@@ -38,6 +38,7 @@ statement!(shared PAGE, "step/page");
 statement!(shared IN_DOUBT, "step/in_doubt");
 statement!(shared INSERT, "step/insert");
 statement!(shared SAVE, "step/save");
+statement!(BEGUN_BY, "step/begun_by");
 statement!(COPY, "step/copy");
 statement!(FINISHED, "step/finished");
 statement!(CLEAR, "step/clear");
@@ -52,6 +53,7 @@ pub(crate) static STATEMENTS: &[&statement::Statement] = &[
     &IN_DOUBT,
     &INSERT,
     &SAVE,
+    &BEGUN_BY,
     &COPY,
     &FINISHED,
     &CLEAR,
@@ -84,9 +86,20 @@ pub struct Step {
     pub created_at: Timestamp,
     pub ended_at: Option<Timestamp>,
     pub expired_at: Option<Timestamp>,
+    /// Only there to tell the same end from another one.
+    pub(crate) checkpoint_digest: Option<String>,
 }
 
 impl Step {
+    /// What identifies it in its task.
+    pub fn key(&self) -> StepKey {
+        StepKey {
+            name: self.name.clone(),
+            inputs_hash: self.inputs_hash.clone(),
+            occurrence: self.occurrence,
+        }
+    }
+
     /// What the rules must know of it.
     pub fn snapshot(&self) -> StepSnapshot {
         StepSnapshot {
@@ -96,6 +109,7 @@ impl Step {
             effect: self.effect,
             result: self.result.as_ref().map(json::canonical),
             error: self.error.as_ref().map(error_text),
+            checkpoint: self.checkpoint_digest.clone(),
         }
     }
 }
@@ -129,6 +143,7 @@ fn step(row: &Row) -> Result<Step> {
         created_at: row.time(17)?,
         ended_at: row.maybe(18, Row::time)?,
         expired_at: row.maybe(19, Row::time)?,
+        checkpoint_digest: row.maybe(20, |r, i| r.text(i).map(str::to_owned))?,
     })
 }
 
@@ -146,6 +161,15 @@ pub(crate) fn find(tx: &mut dyn Tx, task: TaskId, id: StepId) -> Result<Option<S
 pub(crate) fn intent(tx: &mut dyn Tx, id: StepId) -> Result<Option<Step>> {
     let rows = tx.run(Call::one(&INTENT, vec![id.0.into()]))?;
     rows.first().map(step).transpose()
+}
+
+/// The steps that these tasks began themselves and that must not run twice, in their order.
+pub(crate) fn begun_by(tx: &mut dyn Tx, tasks: Vec<TaskId>) -> Result<Vec<Step>> {
+    if tasks.is_empty() {
+        return Ok(Vec::new());
+    }
+    let tasks = tasks.into_iter().map(|task| task.0).collect();
+    steps(&tx.run(Call::one(&BEGUN_BY, vec![Value::UuidList(tasks)]))?)
 }
 
 /// The steps of a task, oldest first, after `after_seq`.
@@ -208,6 +232,7 @@ pub(crate) fn save(tx: &mut dyn Tx, step: &Step) -> Result<()> {
         step.attempt.into(),
         step.actor.as_str().into(),
         step.ended_at.into(),
+        step.checkpoint_digest.clone().into(),
     ];
     tx.run(Call::one(&SAVE, params)).map(drop)
 }

@@ -215,7 +215,8 @@ pub(crate) fn carry_out(tx: &mut dyn Tx, act: &Act) -> Result<Result<Trouble, Re
     let (task, by) = (act.task, act.resolved_by_task);
     let mut save = |tx: &mut dyn Tx, from, case: &Case| save(tx, task, from, case, by);
     BOOK.take(tx, task.0, &mut case, &deed, steps, &mut save)?;
-    let told = json!({ "task": task, "act": act.event.as_str(), "resolved_by": by });
+    let act_of = act.event.as_str();
+    let told = json!({ "task": task, "act": act_of, "resolved_by": by, "assignee": case.assignee });
     audit::write(tx, &act.actor, "poison_act", &told)?;
     if act.event == Event::Resolve {
         trouble.resolved_by_task = by;

@@ -78,6 +78,12 @@ pub(crate) fn shown(tx: &mut dyn Tx, task: TaskId) -> Result<Option<WaitingFor>>
     }))
 }
 
+/// When a timer ends the wait of a task, if one does.
+pub(crate) fn wakes_at(tx: &mut dyn Tx, task: TaskId) -> Result<Option<Timestamp>> {
+    let rows = tx.run(Call::one(&SHOWN, vec![task.0.into()]))?;
+    rows.first().map_or(Ok(None), |row| row.maybe(2, Row::time))
+}
+
 /// Who has waited longest for a signal of a key.
 pub(crate) fn with_key(tx: &mut dyn Tx, signal: &str, key: &str) -> Result<Option<Wait>> {
     let rows = tx.run(Call::one(&WITH_KEY, vec![signal.into(), key.into()]))?;

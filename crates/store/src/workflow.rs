@@ -26,6 +26,8 @@ pub struct Note {
     pub author: String,
     pub event: Event,
     pub note: Option<String>,
+    /// Whose it was from then on, if that was said.
+    pub assignee: Option<String>,
 }
 
 /// What somebody does.
@@ -117,11 +119,17 @@ impl Book {
                 deed.actor.as_str().into(),
                 event.as_str().into(),
                 said.into(),
+                case.assignee.clone().filter(|_| names_somebody(event)).into(),
             ];
             tx.run(Call::one(self.append, params))?;
         }
         Ok(())
     }
+}
+
+/// Whether an act says whose something is.
+fn names_somebody(event: Event) -> bool {
+    matches!(event, Event::Assign | Event::Investigate)
 }
 
 pub(crate) fn exists(tx: &mut dyn Tx, statement: &Statement, id: Uuid) -> Result<bool> {
@@ -135,5 +143,6 @@ pub(crate) fn note(row: &Row) -> Result<Note> {
         author: row.text(2)?.to_owned(),
         event: row.named(3)?,
         note: row.maybe(4, |r, i| r.text(i).map(str::to_owned))?,
+        assignee: row.maybe(5, |r, i| r.text(i).map(str::to_owned))?,
     })
 }

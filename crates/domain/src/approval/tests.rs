@@ -105,4 +105,10 @@ fn a_question_that_no_person_could_read_is_refused() {
     );
     assert_eq!(findings(comment(&"x".repeat(1_001))), [("/comment", "too_long")]);
     assert_eq!(findings(token_request("", Some(0)).map(drop)).len(), 2);
+    // Whoever reads `ann` must not have to wonder which of two it is.
+    for unseen in ["an\u{200b}n", "ann\u{2060}b", "a\u{ad}nn", "ann\u{fe0f}x", "a\u{202e}nn"] {
+        let found = findings(token_request(unseen, None).map(drop));
+        assert_eq!(found, [("/approver", "bad_character")], "{unseen:?}");
+    }
+    assert!(token_request("Änne Müller 漢字", None).is_ok());
 }

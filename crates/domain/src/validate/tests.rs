@@ -132,6 +132,18 @@ fn a_refusal_names_every_field_that_is_wrong() {
 }
 
 #[test]
+fn one_code_is_not_retried_and_refused_at_once() {
+    let refused = submit(json!({
+        "queue": "q",
+        "payload": {},
+        "backoff": {"retryable": ["A", "B"], "non_retryable": ["C", "B"]},
+    }));
+    let Err(Refusal::Invalid(errors)) = &refused else { panic!("{refused:?}") };
+    assert!(errors[0].detail.contains("`B` is in `retryable` as well"), "{errors:?}");
+    assert_eq!(findings(refused), [("/backoff/non_retryable/1", "conflict")]);
+}
+
+#[test]
 fn sizes_are_accepted_up_to_their_bounds() {
     let sized = |name: usize, payload: usize, tags: usize| {
         let tags: serde_json::Map<_, _> = (0..tags).map(|i| (format!("t{i}"), json!(""))).collect();

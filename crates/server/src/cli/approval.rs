@@ -28,9 +28,9 @@ enum Action {
         /// The approval's id.
         id: String,
     },
-    /// Say yes. When enough people have, the task goes on.
+    /// Say yes, by your key or with --token. When enough people have, the task goes on.
     Approve(VoteArguments),
-    /// Say no. The task fails with APPROVAL_DENIED.
+    /// Say no, by your key or with --token. The task fails with APPROVAL_DENIED.
     Deny(VoteArguments),
     /// Issue a token to an approver who has no key; the one before is good no longer.
     Token(TokenArguments),
@@ -67,7 +67,7 @@ struct ListArguments {
   windlass approval deny 01890a5d-ac96-774b-bcce-b302099a8057 --comment 'not on a Friday'
   windlass approval approve --token - < token")]
 struct VoteArguments {
-    /// The approval's id. A token names it by itself.
+    /// The approval's id; left out with --token, which names it by itself.
     #[arg(required_unless_present = "token")]
     id: Option<String>,
     /// In which words; they stay in the task's history.

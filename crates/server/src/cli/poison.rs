@@ -277,7 +277,12 @@ fn print_entry(entry: &Value, context: &Context) -> u8 {
     }
     for note in &notes {
         let (author, event) = (text(&note["author"]), text(&note["event"]));
-        let told = format!("  {}  {author} {event}  {}", text(&note["at"]), text(&note["note"]));
+        let to = match text(&note["assignee"]) {
+            "" => String::new(),
+            assignee => format!("  (assignee {assignee})"),
+        };
+        let said = text(&note["note"]);
+        let told = format!("  {}  {author} {event}  {said}{to}", text(&note["at"]));
         print::line(print::safe(&told).trim_end());
     }
     0

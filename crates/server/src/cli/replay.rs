@@ -142,10 +142,11 @@ fn print_plan(plan: &Value) {
                 Cell::new(&occurrence),
                 Cell::painted(fate, paint),
                 Cell::new(text(&step["id"])),
+                Cell::new(text(&step["run_in"])),
             ]
         };
         print::table(
-            &["STEP", "OCCURRENCE", "FATE", "ID"],
+            &["STEP", "OCCURRENCE", "FATE", "ID", "RUN IN"],
             &steps.iter().map(row).collect::<Vec<_>>(),
         );
     }

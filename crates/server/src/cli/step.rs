@@ -18,7 +18,8 @@ pub(super) struct Arguments {
 
 #[derive(Subcommand)]
 enum Action {
-    /// List steps that wait for a person's decision, of living and of ended tasks, oldest first.
+    /// List the steps of a task, or with --in-doubt those of all tasks that wait for a person's
+    /// decision, oldest first.
     List(ListArguments),
     /// Decide over a step in doubt; its task goes on, or its replays see it.
     Resolve(ResolveArguments),
@@ -31,12 +32,16 @@ whether it ran.
 Look where its effect would be, then decide with `windlass step resolve`.
 
 Examples:
+  windlass step list 01890a5d-ac96-774b-bcce-b302099a8057
   windlass step list --in-doubt
   windlass step list --in-doubt --json | jq '.items[] | {id, name, inputs}'"
 )]
 struct ListArguments {
+    /// The task's id, as in `windlass task steps`.
+    #[arg(value_name = "TASK", conflicts_with = "in_doubt")]
+    task: Option<String>,
     /// Steps that wait for a person; the only ones that are listed across tasks.
-    #[arg(long, required = true)]
+    #[arg(long)]
     in_doubt: bool,
     #[command(flatten)]
     page: PageArguments,
@@ -95,10 +100,19 @@ struct Decision {
 pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, Failure> {
     let client = context.client(&arguments.connection)?;
     match arguments.action {
-        Action::List(arguments) => {
+        Action::List(ListArguments { task: Some(id), page, .. }) => {
+            of_task(OfTaskArguments { id, page }, &client, context).await
+        }
+        Action::List(ListArguments { in_doubt: true, page, .. }) => {
             let call = Call::get("/v1/steps").query("status", "in_doubt");
-            let nothing = "no step is in doubt";
-            list(call, arguments.page, nothing, &client, context).await
+            list(call, page, "no step is in doubt", &client, context).await
+        }
+        Action::List(_) => {
+            let failure = Failure::usage("steps of which task?".to_owned());
+            Err(failure.hint(
+                "`windlass step list TASK` lists a task's steps, `windlass step list --in-doubt` \
+                 what waits for a person in any task",
+            ))
         }
         Action::Resolve(arguments) => resolve(arguments, &client, context).await,
     }

@@ -10,7 +10,7 @@ use super::task::known;
 use super::{Api, Caller, cursor};
 use axum::Json;
 use axum::extract::{Extension, State};
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -364,9 +364,36 @@ pub async fn token(
     Ok((StatusCode::CREATED, Json(answer)))
 }
 
+/// What the routes with an id are about, as the audit names it.
+const SUBJECTS: [(&str, &str); 6] = [
+    ("/v1/approvals/{id}", "approval"),
+    ("/v1/tasks/{id}", "task"),
+    ("/v1/poison/{id}", "task"),
+    ("/v1/dead-letters/{id}", "message"),
+    ("/v1/alerts/{id}", "alert"),
+    ("/v1/steps/{id}", "step"),
+];
+
+/// What a refused call was about: an entry of the audit is found by it.
+fn subject(route: &str, path: &str) -> Option<(&'static str, Uuid)> {
+    let (start, name) = SUBJECTS.into_iter().find(|(start, _)| route.starts_with(start))?;
+    let id = path.split('/').nth(start.split('/').count() - 1)?;
+    Some((name, Uuid::try_parse(id).ok()?))
+}
+
 /// The answer to a key without the right; it is audited.
-pub(super) async fn forbidden(api: &Api, caller: &Caller, route: &str) -> Problem {
-    let detail = serde_json::json!({ "route": route, "code": "forbidden" });
+pub(super) async fn forbidden(
+    api: &Api,
+    caller: &Caller,
+    method: &Method,
+    route: &str,
+    path: &str,
+) -> Problem {
+    let mut detail = serde_json::json!({ "route": format!("{method} {route}") });
+    detail["code"] = "forbidden".into();
+    if let Some((name, id)) = subject(route, path) {
+        detail[name] = id.to_string().into();
+    }
     if let Err(error) = api.engine.audit().write(&caller.actor, "forbidden", detail).await {
         tracing::warn!(%error, "a refusal could not be audited");
     }

@@ -72,7 +72,7 @@ async fn observe(State(api): State<Api>, mut request: Request, next: Next) -> Re
     let mut response = match caller {
         Err(problem) => problem.into_response(),
         Ok(Some(caller)) if !caller.may(method.as_str(), &route) => {
-            approval::forbidden(&api, &caller, &format!("{method} {route}")).await.into_response()
+            approval::forbidden(&api, &caller, &method, &route, &path).await.into_response()
         }
         Ok(caller) => {
             if let Some(caller) = caller {

@@ -77,12 +77,14 @@ pub struct NoteBody {
     /// `assign`, `investigate`, `note`, `resolve` or `abandon`.
     event: &'static str,
     note: Option<String>,
+    /// Of `assign` and `investigate`: whose it was from then on.
+    assignee: Option<String>,
 }
 
 impl From<Note> for NoteBody {
     fn from(note: Note) -> NoteBody {
-        let Note { id, at, author, event, note } = note;
-        NoteBody { id, at, author, event: event.as_str(), note }
+        let Note { id, at, author, event, note, assignee } = note;
+        NoteBody { id, at, author, event: event.as_str(), note, assignee }
     }
 }
 

@@ -276,7 +276,9 @@ impl From<Refusal> for Problem {
 
 fn approval_status(refused: &Refused) -> StatusCode {
     match refused {
-        Refused::UnknownApproval | Refused::UnknownToken => StatusCode::NOT_FOUND,
+        Refused::UnknownApproval | Refused::UnknownToken | Refused::TokenRevoked => {
+            StatusCode::NOT_FOUND
+        }
         Refused::SelfApproval(_) => StatusCode::FORBIDDEN,
         Refused::TokenExpired | Refused::Expired => StatusCode::GONE,
         Refused::TokenSpent

@@ -85,20 +85,26 @@ impl ReplayRequest {
 /// What becomes of a step.
 #[derive(Serialize, ToSchema)]
 pub struct PlannedBody {
-    /// The step of the origin.
+    /// The step of the origin; or of `run_in`, if the origin has none of the kind.
     id: Uuid,
     name: String,
     occurrence: i32,
+    /// Whether it may run twice.
+    idempotent: bool,
     /// `reused`: its result, or a person's word that it failed, is taken along; `rerun`: it runs
     /// again; `expired`: its result was cleared, so it runs again; `refused`: it must not run again
     /// unless that is allowed.
     fate: String,
+    /// The other task of the family (the task that was submitted, its replays, and theirs) that
+    /// began it since the origin did: a permission for the origin's step is used up.
+    run_in: Option<Uuid>,
 }
 
 /// What a replay would do.
 #[derive(Serialize, ToSchema)]
 pub struct PlanBody {
-    /// Every step of the origin, oldest first.
+    /// Every step of the origin, oldest first; then what others of its family began that must not
+    /// run twice.
     steps: Vec<PlannedBody>,
     /// Whether the origin's checkpoint is taken along.
     checkpoint: bool,
@@ -115,7 +121,9 @@ impl PlanBody {
             id: step.id.0,
             name: step.name,
             occurrence: step.occurrence,
+            idempotent: step.idempotent,
             fate: step.fate.to_string(),
+            run_in: step.run_in.map(|task| task.0),
         });
         let steps = planned.collect();
         PlanBody { steps, checkpoint: plan.checkpoint, permitted, needs_approval }

@@ -71,6 +71,24 @@ async fn a_parcel_arrives_with_its_signature() {
 }
 
 #[tokio::test]
+async fn a_parcel_holds_no_character_that_turns_or_hides_what_a_person_reads() {
+    let (listener, port) = listen().await;
+    let webhooks = webhooks(&format!("http://127.0.0.1:{port}/"), &["127.0.0.1"]).unwrap();
+    let nasty = "pay \u{202e}pdf.exe\u{202c} to\u{200b} eve \\ \n ü";
+    let content = json!({ "notices": [{ "message": nasty }] });
+    let receiver = webhooks.receivers().remove(0);
+    let sent = Parcel { content: content.clone(), ..parcel() };
+    let answer = "HTTP/1.1 204 No Content\r\n\r\n";
+    let (told, request) = tokio::join!(webhooks.deliver(&receiver, &sent), once(listener, answer));
+    told.unwrap();
+    let (_, body) = request.split_once("\r\n\r\n").unwrap();
+    assert!(body.contains("\\u202epdf.exe\\u202c") && body.contains("to\\u200b"), "{body}");
+    assert!(!body.chars().any(show::is_deceptive), "{body:?}");
+    let read: serde_json::Value = serde_json::from_str(body).unwrap();
+    assert_eq!(read, content, "it is the same JSON");
+}
+
+#[tokio::test]
 async fn a_refusal_of_the_receiver_is_a_failure_and_a_redirect_is_not_followed() {
     for (answer, words) in [
         ("HTTP/1.1 500 No\r\ncontent-length: 8\r\n\r\nbroken\n!", "500"),

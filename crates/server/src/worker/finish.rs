@@ -26,10 +26,43 @@ pub struct Item {
     lease_id: String,
     body: Value,
     bytes: usize,
+    run: Option<Run>,
+}
+
+/// What is logged of a command that ran.
+#[derive(Default)]
+pub struct Run {
+    /// Of its task.
+    pub correlation_id: String,
+    /// From start to end.
+    pub took_ms: u64,
+}
+
+impl Item {
+    /// Says what has become of the task, once the server has taken it.
+    fn log(&self) {
+        let Some(Run { correlation_id, took_ms }) = &self.run else { return };
+        let task_id = &self.task_id;
+        match self.body["outcome"].as_str() {
+            Some("complete") => tracing::info!(task_id, correlation_id, took_ms, "completed"),
+            Some("fail") => {
+                let code = self.body["error"]["code"].as_str().unwrap_or_default();
+                let message = self.body["error"]["message"].as_str().unwrap_or_default();
+                tracing::warn!(task_id, correlation_id, took_ms, code, "failed: {message}");
+            }
+            _ => tracing::info!(task_id, correlation_id, took_ms, "given back"),
+        }
+    }
 }
 
 /// Hands over the end of an attempt. A dropped one ends here: nobody wants to hear of it.
-pub async fn send(shared: &Shared, task_id: &str, lease_id: &str, outcome: Outcome) {
+pub async fn send(
+    shared: &Shared,
+    task_id: &str,
+    lease_id: &str,
+    outcome: Outcome,
+    run: Option<Run>,
+) {
     let Some(body) = outcome.item(task_id, lease_id) else {
         shared.hold.end(lease_id);
         return;
@@ -37,7 +70,7 @@ pub async fn send(shared: &Shared, task_id: &str, lease_id: &str, outcome: Outco
     let bytes = body.to_string().len();
     let (task_id, lease_id) = (task_id.to_owned(), lease_id.to_owned());
     // The receiver lives as long as the worker.
-    let _ = shared.finished.send(Item { task_id, lease_id, body, bytes }).await;
+    let _ = shared.finished.send(Item { task_id, lease_id, body, bytes, run }).await;
 }
 
 /// Sends what comes, as many at once as are there.
@@ -89,7 +122,10 @@ async fn settle(shared: &Arc<Shared>, batch: Vec<Item>, results: &[Value]) {
     for (i, item) in batch.into_iter().enumerate() {
         let error = results.get(i).and_then(|result| result.get("error"));
         match error.filter(|error| !error.is_null()) {
-            None => shared.hold.end(&item.lease_id),
+            None => {
+                item.log();
+                shared.hold.end(&item.lease_id);
+            }
             // The database did not answer for this one: it may next time.
             Some(error) if error["status"].as_u64().is_some_and(|s| s >= 500 || s == 429) => {
                 again.push(item);
@@ -111,12 +147,12 @@ async fn settle(shared: &Arc<Shared>, batch: Vec<Item>, results: &[Value]) {
 /// The server will not have this end. A result that breaks a rule becomes a failure that says
 /// so, a failure is told again without its detail; anything else is over.
 async fn refused(shared: &Arc<Shared>, item: Item, refusal: &str, detail: &str) {
-    let Item { task_id, lease_id, body, .. } = item;
+    let Item { task_id, lease_id, body, run, .. } = item;
     let is_rule = ["validation_failed", "invalid_json", "too_large", "payload_too_large", "data"];
     let outcome = is_rule.contains(&refusal).then(|| instead(&body, refusal, detail)).flatten();
     if let Some(body) = outcome.and_then(|outcome| outcome.item(&task_id, &lease_id)) {
         tracing::warn!(task_id, refusal, "what became of it was refused: {detail}");
-        let again = Item { task_id, lease_id, bytes: 0, body };
+        let again = Item { task_id, lease_id, bytes: 0, body, run };
         Box::pin(deliver(shared, vec![again])).await;
         return;
     }
@@ -127,7 +163,16 @@ async fn refused(shared: &Arc<Shared>, item: Item, refusal: &str, detail: &str) 
         let status = shared.client.try_call(&call).await.ok();
         let status = status.and_then(|task| task.body["status"].as_str().map(str::to_owned));
         if let Some(status @ ("waiting" | "waiting_for_approval")) = status.as_deref() {
-            tracing::info!(task_id, status, "the task waits; what its command said is not needed");
+            let Run { correlation_id, took_ms } = run.unwrap_or_default();
+            let said = body["error"]["message"].as_str().unwrap_or_default();
+            tracing::info!(
+                task_id,
+                correlation_id,
+                took_ms,
+                status,
+                said,
+                "the task waits; what its command said is not needed"
+            );
             return;
         }
     }

@@ -127,8 +127,14 @@ fn asked_before(
             && (&found.gate, &found.digest, found.occurrence)
                 == (&question.gate, &question.digest, question.occurrence)
     };
-    Ok(match find(tx, &SHOW, waits_for)?.filter(same) {
-        Some(approval) => Ok(Asked { approval, parked: true, is_new: false }),
-        None => Err(refusal),
-    })
+    let Some(approval) = find(tx, &SHOW, waits_for)?.filter(same) else {
+        return Ok(Err(refusal));
+    };
+    // Nobody holds the task since, so the checkpoint that stands is the one that came along.
+    if let Some(told) = &asking.checkpoint
+        && task::checkpoint(tx, asking.task)?.as_ref() != Some(told)
+    {
+        return Ok(Err(Refusal::AlreadyFinished { event: Event::AskApproval }));
+    }
+    Ok(Ok(Asked { approval, parked: true, is_new: false }))
 }

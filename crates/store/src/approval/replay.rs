@@ -12,11 +12,12 @@ use crate::trouble::{self, Act};
 use crate::tx::Tx;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::collections::BTreeMap;
 use uuid::Uuid;
 use windlass_domain::approval::REQUEST_MS;
-use windlass_domain::id::{ApprovalId, TaskId};
+use windlass_domain::id::{ApprovalId, StepId, TaskId};
 use windlass_domain::refusal::Refusal;
-use windlass_domain::replay::ReplayFrom;
+use windlass_domain::replay::{Plan, ReplayFrom};
 use windlass_domain::trouble::Event;
 
 /// Somebody wants a replay. Ids are made before the first try.
@@ -50,6 +51,10 @@ pub enum Requested {
 struct Kept {
     #[serde(flatten)]
     replay: Replay,
+    /// The steps that the question names: no others that must not run twice run again. Absent in
+    /// questions of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    runs_again: Option<Vec<StepId>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     resolves: Option<Resolves>,
 }
@@ -63,13 +68,14 @@ struct Resolves {
 }
 
 impl Kept {
-    fn new(request: &ReplayRequest) -> Kept {
+    fn new(request: &ReplayRequest, plan: &Plan) -> Kept {
         let resolves = request.resolves.as_ref().map(|act| Resolves {
             actor: act.actor.clone(),
             note: act.note.clone(),
             note_ids: act.note_ids,
         });
-        Kept { replay: request.replay.clone(), resolves }
+        let runs_again = Some(plan.runs_again().map(|step| step.id).collect());
+        Kept { replay: request.replay.clone(), runs_again, resolves }
     }
 
     fn of(approval: &Approval) -> Option<Kept> {
@@ -104,7 +110,7 @@ fn ask_or_create(tx: &mut dyn Tx, request: &ReplayRequest) -> Result<Outcome<Don
             return Ok(Err(refusal.into()));
         }
     }
-    match task::create_replay(tx, replay, request.consent)? {
+    match task::create_replay(tx, replay, &request.consent)? {
         Err(rejection) => Ok(Err(rejection)),
         Ok((Replayed::New(id, _), _)) => {
             resolve(tx, request.resolves.as_ref(), id)?;
@@ -114,13 +120,13 @@ fn ask_or_create(tx: &mut dyn Tx, request: &ReplayRequest) -> Result<Outcome<Don
             resolve(tx, request.resolves.as_ref(), id)?;
             Ok(Ok((Requested::Task(id, true), Vec::new())))
         }
-        Ok((Replayed::NeedsApproval(_), _)) => {
+        Ok((Replayed::NeedsApproval(plan), _)) => {
             let new = NewRequest {
                 id: request.approval,
                 task: replay.origin,
                 action: "replay".to_owned(),
-                arguments: arguments(request),
-                request: serde_json::to_value(Kept::new(request)).unwrap_or_default(),
+                arguments: arguments(request, &plan),
+                request: serde_json::to_value(Kept::new(request, &plan)).unwrap_or_default(),
                 approvers: None,
                 requested_by: request.requested_by.clone(),
                 expires_ms: Some(REQUEST_MS),
@@ -133,14 +139,29 @@ fn ask_or_create(tx: &mut dyn Tx, request: &ReplayRequest) -> Result<Outcome<Don
     }
 }
 
-/// What the approver reads: everything that will be done.
-fn arguments(request: &ReplayRequest) -> serde_json::Value {
+/// So many names of steps are told, as long as names may be: an approver reads no more, and there
+/// is no room for more.
+const NAMES: usize = 200;
+/// Under what the others are counted.
+const OTHERS: &str = "(others)";
+
+/// What the approver reads: everything that will be done, and how many steps of which name run
+/// again that must not run twice.
+fn arguments(request: &ReplayRequest, plan: &Plan) -> serde_json::Value {
     let replay = &request.replay;
     let mut arguments = json!({
         "task": replay.origin,
         "from": from(&replay.from),
         "allow_non_idempotent": replay.allow_non_idempotent,
     });
+    let mut runs_again: BTreeMap<&str, u64> = BTreeMap::new();
+    for step in plan.runs_again() {
+        let is_told = runs_again.len() < NAMES || runs_again.contains_key(step.name.as_str());
+        *runs_again.entry(if is_told { &step.name } else { OTHERS }).or_default() += 1;
+    }
+    if !runs_again.is_empty() {
+        arguments["runs_again"] = json!(runs_again);
+    }
     if request.resolves.is_some() {
         arguments["resolves_poison"] = json!(true);
     }
@@ -170,7 +191,8 @@ pub fn carry_out_replay(tx: &mut dyn Tx, approval: &Approval) -> Result<Result<(
     {
         return Ok(Err(refusal));
     }
-    match task::create_replay(tx, &kept.replay, Consent::Given)? {
+    let consent = kept.runs_again.map_or(Consent::Given, Consent::To);
+    match task::create_replay(tx, &kept.replay, &consent)? {
         Ok(_) => resolve(tx, act.as_ref(), kept.replay.id).map(Ok),
         Err(Rejection::Refused(refusal)) => Ok(Err(refusal)),
         Err(Rejection::Failed(error)) => Err(error),

@@ -139,7 +139,7 @@ pub(super) fn require_good(
 ) -> Result<Result<(), Refused>> {
     Ok(match find(tx, id)? {
         None => Err(Refused::UnknownToken),
-        Some(kept) if kept.is_revoked => Err(Refused::UnknownToken),
+        Some(kept) if kept.is_revoked => Err(Refused::TokenRevoked),
         Some(kept) if kept.is_spent => Err(Refused::TokenSpent),
         Some(kept) if kept.expires_at <= now => Err(Refused::TokenExpired),
         Some(_) => Ok(()),

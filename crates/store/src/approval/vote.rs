@@ -58,8 +58,10 @@ pub struct Deciding {
     pub vote: Uuid,
     /// The id of the history row, should the task move.
     pub change: ChangeId,
-    /// Whether a token that nobody knows is written into the audit; every other refusal is.
+    /// Whether a token that nobody knows is written into the audit.
     pub audit_unknown: bool,
+    /// Whether the refusal of a token that is known is; what a key is refused always is.
+    pub audit_known: bool,
 }
 
 /// What came of a voice.
@@ -95,8 +97,12 @@ impl Approvals {
                 }
                 Err((actor, refused)) => (actor, refused.into()),
             };
-            let is_unknown = refused == Refused::UnknownToken.into();
-            if deciding.audit_unknown || !is_unknown {
+            let is_audited = match &deciding.right {
+                Right::Key { .. } => true,
+                _ if refused == Refused::UnknownToken.into() => deciding.audit_unknown,
+                _ => deciding.audit_known,
+            };
+            if is_audited {
                 record(tx, &deciding, &voice, &refused)?;
             }
             Ok(Err(refused))
@@ -244,11 +250,16 @@ fn record(tx: &mut dyn Tx, deciding: &Deciding, actor: &str, refusal: &Refusal) 
         }
         Right::NoToken => ("token", None),
     };
+    // What is not told to whoever brings it: that it was a good one once.
+    let reason = match *refusal == Refused::TokenRevoked.into() {
+        true => "the token was replaced by a newer one".to_owned(),
+        false => refusal.to_string(),
+    };
     let detail = json!({
         "approval": approval,
         "choice": deciding.choice,
         "code": refusal.code(),
-        "reason": refusal.to_string(),
+        "reason": reason,
         "via": via,
     });
     audit::write(tx, actor, "approval_refused", &detail)

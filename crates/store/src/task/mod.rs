@@ -11,6 +11,7 @@ mod common;
 mod count;
 mod delegation;
 mod eager;
+mod family;
 mod finish;
 mod hand_over;
 mod hold;
@@ -56,6 +57,7 @@ pub use resolve::Resolution;
 pub use room::SEATS;
 pub use row::{Failure, History, Task};
 pub use show::Position;
+pub(crate) use show::checkpoint;
 pub use step::{BeginStep, Begun, Holder, RecordStep, Recorded, StepEnd};
 pub use stream::{BeginStream, StreamBegun};
 pub use submit::Submitted;
@@ -97,6 +99,7 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
         pressure::STATEMENTS,
         why::STATEMENTS,
         step::STATEMENTS,
+        family::STATEMENTS,
         replay::STATEMENTS,
     ];
     fixed.into_iter().flatten().copied().chain(list::statements())

@@ -23,7 +23,7 @@ use windlass_domain::id::{StepId, TaskId};
 use windlass_domain::json;
 use windlass_domain::refusal::{FieldError, Refusal};
 use windlass_domain::snapshot::Snapshot;
-use windlass_domain::state::State;
+use windlass_domain::state::{Event, State};
 use windlass_domain::step::{CheckedStep, StepState};
 use windlass_domain::time::Timestamp;
 use windlass_domain::wait::{Until, parked, signal_came, task_ended, timer_rang, woken};
@@ -162,8 +162,7 @@ fn park(tx: &mut dyn Tx, item: &Park) -> Result<Outcome<Parked>> {
     if let Some(wait) = wait::of_task(tx, task.id)?
         && (task.status, wait.lease) == (State::Waiting, Some(holder.lease))
     {
-        // The same call again, after it has parked the task.
-        return Ok(Ok(Parked::Waiting(wait.step)));
+        return parked_before(tx, item, id, &wait);
     }
     if task.status == State::Claimed
         && let Err(refusal) = cold::decide_and_save(tx, &mut task, &holder.start(), None)?
@@ -217,6 +216,21 @@ fn park(tx: &mut dyn Tx, item: &Park) -> Result<Outcome<Parked>> {
     let waits = Wait { task: task.id, kind, step: id, lease, child: other, signal, key };
     wait::park(tx, &waits, wake_at, now)?;
     Ok(Ok(Parked::Waiting(id)))
+}
+
+/// The same call again, after it has parked the task; or another one, which comes too late. Nobody
+/// holds the task since, so what stands there is what parked it.
+fn parked_before(tx: &mut dyn Tx, item: &Park, id: StepId, wait: &Wait) -> Result<Outcome<Parked>> {
+    let begun_at = step::find(tx, wait.task, wait.step)?.map(|step| step.created_at);
+    let wake_at = begun_at.and_then(|at| item.until.wake_at(item.timeout_ms, at));
+    let kept = super::show::checkpoint(tx, wait.task)?;
+    let same = id == wait.step
+        && wait::wakes_at(tx, wait.task)? == wake_at
+        && (item.checkpoint.is_none() || item.checkpoint == kept);
+    Ok(match same {
+        true => Ok(Parked::Waiting(wait.step)),
+        false => Err(Refusal::AlreadyFinished { event: Event::Wait }.into()),
+    })
 }
 
 /// Writes the wait's step, or takes up the one that is still there.

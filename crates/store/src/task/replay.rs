@@ -1,14 +1,14 @@
 //! Replay: a finished task once more, as a new task that takes done steps along.
 //!
 //! Invariant: the plan and the new task are made in one transaction, under the locks of the origin
-//! and of the root of its family, so that two replays at once are counted one after the other. The
-//! root is locked last, and alone if it is the origin: both have ended, so nobody holds one of them
-//! and wants another but replays.
+//! and of the root of its family (`family.rs`), so that two replays at once are counted one after
+//! the other, and what one of them began is seen by the next.
 //! Absent: asking a person. Whoever gets [`Replayed::NeedsApproval`] does (`approval/replay.rs`).
 
+use super::row::Task;
 use super::show::show_row;
 use super::submit::{Placed, insert, look_up_in};
-use super::{Tasks, cold};
+use super::{Tasks, cold, family};
 use crate::error::Result;
 use crate::group::Outcome;
 use crate::statement;
@@ -19,17 +19,14 @@ use uuid::Uuid;
 use windlass_domain::id::{StepId, TaskId};
 use windlass_domain::json;
 use windlass_domain::refusal::Refusal;
-use windlass_domain::replay::{MAX_COUNTED, Past, Plan, ReplayFrom, needs_approval, plan};
+use windlass_domain::replay::{Origin, Past, Plan, ReplayFrom, needs_approval, plan};
 use windlass_domain::snapshot::Snapshot;
-use windlass_domain::step::StepKey;
 use windlass_domain::task::{NewTask, When};
 
-statement!(shared ROOT, "replay/root");
-statement!(COUNT, "replay/count");
 statement!(COPY_CHECKPOINT, "replay/copy_checkpoint");
 
 /// All of the above.
-pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&ROOT, &COUNT, &COPY_CHECKPOINT];
+pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&COPY_CHECKPOINT];
 
 /// How many steps are read at once.
 const PAGE: i64 = 500;
@@ -50,10 +47,12 @@ pub struct Replay {
 }
 
 /// Whether a replay may go on without a person.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Consent {
     /// A person has agreed.
     Given,
+    /// A person has agreed that these steps run again, and no others that must not run twice.
+    To(Vec<StepId>),
     /// Up to so many replays of a family need nobody, unless somebody is wanted in any case.
     UpTo {
         /// How many.
@@ -81,10 +80,10 @@ impl Tasks {
             let Some(task) = show_row(tx, replay.origin)? else {
                 return Ok(Err(Refusal::UnknownTask.into()));
             };
+            let root = family::root(tx, replay.origin)?;
             let steps = all_steps(tx, replay.origin)?;
-            let planned =
-                plan(task.status, &replay.from, &past(&steps), replay.allow_non_idempotent);
-            Ok(planned.map_err(|refused| Refusal::from(refused).into()))
+            let planned = plan_of(tx, &replay, &task, root, &steps)?;
+            Ok(planned.map_err(Into::into))
         };
         self.store.read("replay_plan", body).await?
     }
@@ -92,15 +91,15 @@ impl Tasks {
     /// How many replays the family of a task has, replays of replays included; `most` at most.
     pub async fn count_replays(&self, origin: TaskId, most: i64) -> Result<i64> {
         let body = move |tx: &mut dyn Tx| {
-            let root = root(tx, origin)?;
-            count(tx, root, most)
+            let root = family::root(tx, origin)?;
+            family::count(tx, root, most)
         };
         self.store.read("replay_count", body).await
     }
 
     /// Makes the new task, or says why not.
     pub async fn replay(&self, replay: Replay, consent: Consent) -> Outcome<Replayed> {
-        let body = move |tx: &mut dyn Tx| create(tx, &replay, consent);
+        let body = move |tx: &mut dyn Tx| create(tx, &replay, &consent);
         let replayed = self.store.write("replay", body).await?;
         if let Ok((_, Some(new))) = &replayed {
             self.stand_new(new).await;
@@ -115,28 +114,42 @@ type Created = (Replayed, Option<NewTask>);
 pub(crate) fn create(
     tx: &mut dyn Tx,
     replay: &Replay,
-    consent: Consent,
+    consent: &Consent,
 ) -> Result<Outcome<Created>> {
     let Some((origin, _)) = cold::load(tx, replay.origin)? else {
         return Ok(Err(Refusal::UnknownTask.into()));
     };
+    let root = family::locked_root(tx, replay.origin)?;
+    let task = show_row(tx, origin.id)?.ok_or_else(cold::no_answer)?;
     let steps = all_steps(tx, replay.origin)?;
-    let planned = plan(origin.status, &replay.from, &past(&steps), replay.allow_non_idempotent);
-    let planned = match planned.and_then(|plan| plan.permit().map(|()| plan)) {
+    let planned = match plan_of(tx, replay, &task, root, &steps)? {
         Ok(plan) => plan,
-        Err(refused) => return Ok(Err(Refusal::from(refused).into())),
+        Err(refusal) => return Ok(Err(refusal.into())),
     };
-    let new = new_task(tx, &origin, replay)?;
-    if let Some(known) = look_up_in(tx, &new)? {
-        return Ok(known.map(|known| (Replayed::Existing(known.id), None)));
+    let new = new_task(task, &origin, replay);
+    let known = look_up_in(tx, &new)?;
+    if let Some(Ok(known)) = known {
+        // The same call again: what this very replay has begun since does not stop it.
+        return Ok(Ok((Replayed::Existing(known.id), None)));
     }
-    if let Consent::UpTo { threshold, is_required } = consent {
-        let root = root(tx, replay.origin)?;
-        if root != replay.origin {
-            cold::load(tx, root)?;
+    if let Err(refused) = planned.permit() {
+        return Ok(Err(Refusal::from(refused).into()));
+    }
+    if let Some(Err(other)) = known {
+        return Ok(Err(other));
+    }
+    match consent {
+        &Consent::UpTo { threshold, is_required } => {
+            let earlier = family::count(tx, root, threshold)?;
+            if needs_approval(earlier, threshold, is_required) {
+                return Ok(Ok((Replayed::NeedsApproval(planned), None)));
+            }
         }
-        if needs_approval(count(tx, root, threshold)?, threshold, is_required) {
-            return Ok(Ok((Replayed::NeedsApproval(planned), None)));
+        Consent::Given => {}
+        Consent::To(agreed) => {
+            if let Err(refused) = planned.stay_within(agreed) {
+                return Ok(Err(Refusal::from(refused).into()));
+            }
         }
     }
     let (call, _) = insert(tx, &[&Placed::somewhere(new.clone())]);
@@ -151,27 +164,30 @@ pub(crate) fn create(
     Ok(Ok((Replayed::New(new.id, planned), Some(new))))
 }
 
-fn root(tx: &mut dyn Tx, task: TaskId) -> Result<TaskId> {
-    let rows = tx.run(Call::one(&ROOT, vec![task.0.into(), MAX_COUNTED.into()]))?;
-    rows.first().map_or(Ok(task), |row| row.uuid(0).map(TaskId))
-}
-
-fn count(tx: &mut dyn Tx, root: TaskId, most: i64) -> Result<i64> {
-    let most = most.clamp(0, MAX_COUNTED);
-    let rows = tx.run(Call::one(&COUNT, vec![root.0.into(), most.into()]))?;
-    rows.first().map_or(Ok(0), |row| row.int(0))
+/// What would be done, with an eye on the others of the family.
+fn plan_of(
+    tx: &mut dyn Tx,
+    replay: &Replay,
+    task: &Task,
+    root: TaskId,
+    steps: &[Step],
+) -> Result<Result<Plan, Refusal>> {
+    let elsewhere = family::begun_elsewhere(tx, root, replay.origin)?;
+    let origin = Origin {
+        state: task.status,
+        has_checkpoint: task.checkpoint.is_some(),
+        steps: &past(steps),
+        elsewhere: &elsewhere,
+    };
+    Ok(plan(&origin, &replay.from, replay.allow_non_idempotent).map_err(Refusal::from))
 }
 
 fn copy_steps(tx: &mut dyn Tx, replay: &Replay, steps: &[Step], plan: &Plan) -> Result<()> {
     let reused: std::collections::HashSet<StepId> = plan.reused().collect();
-    let copies = steps.iter().filter(|step| reused.contains(&step.id)).map(|step| {
-        let key = StepKey {
-            name: step.name.clone(),
-            inputs_hash: step.inputs_hash.clone(),
-            occurrence: step.occurrence,
-        };
-        (key.id(replay.id), step.id)
-    });
+    let copies = steps
+        .iter()
+        .filter(|step| reused.contains(&step.id))
+        .map(|step| (step.key().id(replay.id), step.id));
     step::copy(tx, replay.id, replay.origin, copies.collect())
 }
 
@@ -191,8 +207,8 @@ fn all_steps(tx: &mut dyn Tx, task: TaskId) -> Result<Vec<Step>> {
 fn past(steps: &[Step]) -> Vec<Past> {
     let past = |step: &Step| Past {
         id: step.id,
-        name: step.name.clone(),
-        occurrence: step.occurrence,
+        key: step.key(),
+        seq: step.seq,
         idempotent: step.idempotent,
         status: step.status,
         effect: step.effect,
@@ -202,11 +218,10 @@ fn past(steps: &[Step]) -> Vec<Past> {
 }
 
 /// What was submitted once, now without a key: a replay is wanted even if the origin had one.
-fn new_task(tx: &mut dyn Tx, origin: &Snapshot, replay: &Replay) -> Result<NewTask> {
-    let task = show_row(tx, origin.id)?.ok_or_else(cold::no_answer)?;
+fn new_task(task: Task, origin: &Snapshot, replay: &Replay) -> NewTask {
     let span = |at: windlass_domain::time::Timestamp| at.as_ms() - task.created_at.as_ms();
     let request = serde_json::to_value(replay).unwrap_or_default();
-    Ok(NewTask {
+    NewTask {
         id: replay.id,
         profile: task.profile,
         name: task.name,
@@ -236,5 +251,5 @@ fn new_task(tx: &mut dyn Tx, origin: &Snapshot, replay: &Replay) -> Result<NewTa
         max_retries: origin.max_retries,
         backoff: origin.backoff.clone(),
         actor: replay.actor.clone(),
-    })
+    }
 }

@@ -27,6 +27,7 @@ use crate::wait;
 use std::collections::HashMap;
 use std::sync::Arc;
 use windlass_domain::id::TaskId;
+use windlass_domain::json;
 use windlass_domain::state::State;
 
 statement!(shared SHOW, "task/show");
@@ -85,6 +86,12 @@ fn look(tx: &mut dyn Tx, ids: &[TaskId]) -> Result<HashMap<TaskId, Task>> {
         tx.ask(Call::each(&LOOK, vec![], ids.iter().map(|id| vec![id.0.into()]).collect()))?;
     let task = |row: &Row| row::task(row, 0).map(|task| (task.id, task));
     rows.iter().map(task).collect()
+}
+
+/// The checkpoint that stands: canonical JSON.
+pub(crate) fn checkpoint(tx: &mut dyn Tx, id: TaskId) -> Result<Option<String>> {
+    let kept = show_row(tx, id)?.and_then(|task| task.checkpoint);
+    Ok(kept.as_ref().map(json::canonical))
 }
 
 impl Tasks {

@@ -1,10 +1,10 @@
 //! Steps of a task that is held: recording those that may run twice (hot), and the intents of those
 //! that must not (decided under the task's lock).
 
-use super::Tasks;
 use super::cold::{self, Ask};
 use super::hold::{keep_checkpoint, save_progress, sorted};
 use super::hot::{Hot, task_of};
+use super::{Tasks, family};
 use crate::error::Result;
 use crate::group::{Bounds, Group, Outcome};
 use crate::statement;
@@ -20,6 +20,7 @@ use windlass_domain::command::Command;
 use windlass_domain::decide::may_record;
 use windlass_domain::failure::TaskError;
 use windlass_domain::id::{ChangeId, LeaseId, StepId, TaskId};
+use windlass_domain::json;
 use windlass_domain::refusal::Refusal;
 use windlass_domain::snapshot::Snapshot;
 use windlass_domain::state::State;
@@ -306,11 +307,22 @@ fn begin(tx: &mut dyn Tx, item: &BeginStep) -> Result<Outcome<Begun>> {
         // The same call again, after it has parked the task.
         return Ok(Err(Refusal::InDoubt { step: id }.into()));
     }
+    let snapshot = known.as_ref().map(Step::snapshot);
+    let follows = rule::begin(snapshot.as_ref(), holder.lease);
+    let is_permitted = known.as_ref().is_some_and(|step| step.status == StepState::Allowed);
+    // With the family's lock, and so before the clock is read.
+    let follows = match follows {
+        Ok(Begin::Run)
+            if !is_permitted && family::was_begun_since(tx, task.id, &item.step.key)? =>
+        {
+            Ok(Begin::Doubt)
+        }
+        follows => follows,
+    };
     if let Err(refusal) = cold::decide_and_save(tx, &mut task, &holder.start(), None)? {
         return Ok(Err(refusal.into()));
     }
-    let snapshot = known.as_ref().map(Step::snapshot);
-    let follows = match rule::begin(snapshot.as_ref(), holder.lease) {
+    let follows = match follows {
         Ok(follows) => follows,
         Err(refusal) => return Ok(Err(refusal.into())),
     };
@@ -321,11 +333,12 @@ fn begin(tx: &mut dyn Tx, item: &BeginStep) -> Result<Outcome<Begun>> {
         (_, Some(mut step)) => {
             (step.status, step.lease_id) = (StepState::Begun, Some(holder.lease));
             (step.error, step.effect, step.ended_at) = (None, None, None);
+            step.checkpoint_digest = None;
             (step.attempt, step.actor) = (task.attempt, holder.actor.clone());
             step::save(tx, &step)?;
             Ok(Ok(Begun::New(id)))
         }
-        (_, None) => {
+        (follows, None) => {
             let now = tx.now()?;
             let new = NewStep {
                 task: task.id,
@@ -339,7 +352,12 @@ fn begin(tx: &mut dyn Tx, item: &BeginStep) -> Result<Outcome<Begun>> {
                 now,
             };
             step::insert(tx, &new)?;
-            Ok(Ok(Begun::New(id)))
+            if follows != Begin::Doubt {
+                return Ok(Ok(Begun::New(id)));
+            }
+            // Another task of the family was quicker: whether this one may as well, a person says.
+            let step = step::find(tx, task.id, id)?.ok_or_else(cold::no_answer)?;
+            doubt(tx, holder, task, step).map(Err)
         }
     }
 }
@@ -391,7 +409,9 @@ fn end_step(
         return Ok(Err(Refusal::UnknownStep.into()));
     };
     let told = match end {
-        StepEnd::Complete { result, .. } => Told::Result(result.clone()),
+        StepEnd::Complete { result, checkpoint } => {
+            Told::Result(result.clone(), checkpoint.as_deref().map(json::digest_of))
+        }
         StepEnd::Fail { error, effect } => Told::Error(step::error_text(error), *effect),
     };
     let is_new = match rule::end(&step.snapshot(), &told, lease) {
@@ -413,6 +433,7 @@ fn end_step(
         StepEnd::Complete { result, checkpoint } => {
             step.status = StepState::Done;
             step.result = serde_json::from_str(result).ok();
+            step.checkpoint_digest = checkpoint.as_deref().map(json::digest_of);
             let holder = Holder::new(task.id, lease, actor);
             save_checkpoint(tx, &holder, checkpoint)?;
         }

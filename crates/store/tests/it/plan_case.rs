@@ -102,6 +102,29 @@ fn hot() -> Vec<Case> {
     ]
 }
 
+fn replays() -> Vec<Case> {
+    vec![
+        reads(
+            "replay/root",
+            &[(1, &format!("'{THERE}'")), (2, "10000")],
+            &["task_spec_pkey"],
+            &[SPEC_KEY],
+        ),
+        reads(
+            "replay/count",
+            &[(1, &format!("'{THERE}'")), (2, "1")],
+            &["task_spec_replay"],
+            &["task_spec_replay"],
+        ),
+        reads(
+            "replay/family",
+            &[(1, &format!("'{THERE}'")), (2, "10000")],
+            &["task_spec_replay", "task_spec_pkey", "task_state_pkey"],
+            &["task_spec_replay", SPEC_KEY, STATE_KEY],
+        ),
+    ]
+}
+
 fn duties() -> Vec<Case> {
     let at = [(1, "'2026-06-01Z'"), (2, "100")];
     let some = [(1, "ARRAY['00000000-0000-7000-8000-000000000100']::uuid[]")];
@@ -137,18 +160,6 @@ fn duties() -> Vec<Case> {
             &at,
             &["approval_expiry", "task_state_pkey", "task_spec_pkey"],
             &["approval_expiry", STATE_KEY],
-        ),
-        reads(
-            "replay/root",
-            &[(1, &format!("'{THERE}'")), (2, "10000")],
-            &["task_spec_pkey"],
-            &[SPEC_KEY],
-        ),
-        reads(
-            "replay/count",
-            &[(1, &format!("'{THERE}'")), (2, "1")],
-            &["task_spec_replay"],
-            &["task_spec_replay"],
         ),
         writes(
             "step/in_doubt",
@@ -296,6 +307,6 @@ pub fn cases() -> Vec<Case> {
             &["task_state_ready", "task_state_due", "task_state_holder"],
         ),
     ];
-    let fixed = hot().into_iter().chain(duties()).chain(whys()).chain(views());
+    let fixed = hot().into_iter().chain(replays()).chain(duties()).chain(whys()).chain(views());
     fixed.chain(lists.into_iter().flatten()).collect()
 }

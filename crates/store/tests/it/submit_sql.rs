@@ -396,6 +396,11 @@ async fn what_the_api_refuses_is_refused(dialect: Dialect) {
             "{\"backoff\": {\"retryable\": [\"has space\"]}}",
             "backoff: retryable may hold only",
         ),
+        (
+            "1",
+            "{\"backoff\": {\"retryable\": [\"A\", \"B\"], \"non_retryable\": [\"B\"]}}",
+            "backoff: non_retryable has B, and so has retryable",
+        ),
         ("1", "{\"delay_ms\": \"5\"}", "delay_ms must be an integer"),
         ("1", "{\"delay_ms\": 1.5}", "delay_ms must be an integer"),
         ("1", "{\"max_retries\": 1.5}", "max_retries must be an integer"),

@@ -397,6 +397,7 @@ pub fn deciding(approval: ApprovalId, actor: &str, choice: Choice) -> Deciding {
         vote: Uuid::now_v7(),
         change: ChangeId(Uuid::now_v7()),
         audit_unknown: true,
+        audit_known: true,
     }
 }
 

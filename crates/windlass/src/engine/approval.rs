@@ -3,6 +3,7 @@
 //! Invariant: ids, tokens and their chance are made here, before the first try. A token leaves this
 //! node in an answer to an operator or in a sealed notice, and nowhere else.
 
+use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -61,24 +62,47 @@ pub struct DecisionRequest {
     pub digest: Option<String>,
 }
 
-/// How often wrong tokens are written into the audit: somebody who tries millions must not fill
-/// the disk.
+/// How often tokens that nobody knows are written into the audit: somebody who tries millions must
+/// not fill the disk.
 const AUDIT_EVERY: Duration = Duration::from_secs(1);
+/// So often in that time the refusals of one token that was issued are, whatever else is tried.
+const AUDITS_OF_A_TOKEN: u32 = 10;
+/// From so many tokens on, those that were not tried lately are forgotten.
+const MANY_TOKENS: usize = 1_000;
 
-/// When a wrong token was last audited.
+/// When refused tokens were last audited: all unknown ones together, and each that was issued.
 #[derive(Default)]
 pub(super) struct WrongTokens {
-    last: Mutex<Option<Instant>>,
+    unknown: Mutex<Option<Instant>>,
+    issued: Mutex<HashMap<Uuid, (Instant, u32)>>,
 }
 
 impl WrongTokens {
     fn is_due(&self) -> bool {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
         last.is_none_or(|at| at.elapsed() >= AUDIT_EVERY)
     }
 
     fn was_audited(&self) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.unknown.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    fn is_due_of(&self, token: Uuid) -> bool {
+        let issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
+        let lately = issued.get(&token).filter(|(since, _)| since.elapsed() < AUDIT_EVERY);
+        lately.is_none_or(|(_, audits)| *audits < AUDITS_OF_A_TOKEN)
+    }
+
+    fn was_audited_of(&self, token: Uuid) {
+        let mut issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
+        if issued.len() >= MANY_TOKENS {
+            issued.retain(|_, (since, _)| since.elapsed() < AUDIT_EVERY);
+        }
+        let (since, audits) = issued.entry(token).or_insert_with(|| (Instant::now(), 0));
+        if since.elapsed() >= AUDIT_EVERY {
+            (*since, *audits) = (Instant::now(), 0);
+        }
+        *audits += 1;
     }
 }
 
@@ -130,7 +154,10 @@ impl Engine {
             By::Operator { approval, actor } => Right::Key { approval, actor },
             By::Token(text) => Token::parse(&text).map_or(Right::NoToken, Right::Token),
         };
-        let audit_unknown = self.inner.wrong_tokens.is_due();
+        let wrong_tokens = &self.inner.wrong_tokens;
+        let token = if let Right::Token(token) = &right { Some(token.id()) } else { None };
+        let audit_unknown = wrong_tokens.is_due();
+        let audit_known = token.is_none_or(|token| wrong_tokens.is_due_of(token));
         let deciding = Deciding {
             right,
             choice: request.choice,
@@ -139,10 +166,16 @@ impl Engine {
             vote: Uuid::now_v7(),
             change: ChangeId(Uuid::now_v7()),
             audit_unknown,
+            audit_known,
         };
         let decided = self.inner.approvals.decide(deciding).await;
-        if audit_unknown && decided.as_ref().is_err_and(is_unknown_token) {
-            self.inner.wrong_tokens.was_audited();
+        if let Err(Rejection::Refused(_)) = &decided {
+            let is_unknown = decided.as_ref().is_err_and(is_unknown_token);
+            match token {
+                _ if is_unknown && audit_unknown => wrong_tokens.was_audited(),
+                Some(token) if !is_unknown && audit_known => wrong_tokens.was_audited_of(token),
+                _ => {}
+            }
         }
         let decided = decided?;
         if let Some(queue) = &decided.queue {

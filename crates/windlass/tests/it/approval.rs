@@ -23,6 +23,7 @@ conformance!(
     a_parked_task_frees_its_slot_and_waits_for_nobody,
     a_token_from_the_notice_decides,
     wrong_tokens_are_audited_and_cannot_fill_the_audit,
+    a_token_that_was_issued_is_audited_whatever_was_guessed_before,
 );
 
 async fn ask(engine: &Engine, held: &Assignment, expires_ms: Option<i64>) -> Asked {
@@ -183,4 +184,37 @@ async fn wrong_tokens_are_audited_and_cannot_fill_the_audit(dialect: Dialect) {
         .unwrap();
     assert!((1..20).contains(&entries.len()), "{}", entries.len());
     assert_eq!(entries[0].actor, "unknown");
+}
+
+async fn a_token_that_was_issued_is_audited_whatever_was_guessed_before(dialect: Dialect) {
+    let World { engine, place: _place } = World::new(dialect).await;
+    let worker = register(&engine, "q", 1, 60_000).await;
+    submit(&engine, "q", |_| {}).await;
+    let held = engine.claim(worker, claim(1, Duration::ZERO)).await.unwrap().pop().unwrap();
+    let approval = ask(&engine, &held, None).await.approval.id;
+    let old = engine.issue_token(approval, "ann", None, "olga").await.unwrap().token;
+    engine.issue_token(approval, "ann", None, "olga").await.unwrap();
+    let try_it = async |token: String| {
+        let by = By::Token(token);
+        let wrong = DecisionRequest { by, choice: Choice::Approve, comment: None, digest: None };
+        let told: Error = engine.decide_approval(wrong).await.unwrap_err();
+        (told.code(), told.to_string())
+    };
+    let guessed = try_it("wla_guessed".into()).await;
+    assert_eq!(try_it(old.reveal()).await, guessed, "whoever brings it learns nothing");
+    let list = async || {
+        let filter = windlass::store::audit::Filter::of_event("approval_refused");
+        engine.audit().list(filter, None, 100).await.unwrap()
+    };
+    let entries = list().await;
+    assert_eq!(entries.len(), 2, "both, in one second");
+    let entry = &entries[0];
+    assert_eq!((entry.actor.as_str(), &entry.subject), ("ann", &Some(approval.to_string())));
+    assert_eq!(entry.detail["reason"], "the token was replaced by a newer one");
+    let since = std::time::Instant::now();
+    for _ in 0..50 {
+        try_it(old.reveal()).await;
+    }
+    let most = 2 + 10 * (since.elapsed().as_secs() as usize + 2);
+    assert!(list().await.len() <= most, "nor can it fill the audit");
 }

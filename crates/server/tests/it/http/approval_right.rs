@@ -68,6 +68,13 @@ async fn rights(server: Server) {
     let audit = audit.expect(200);
     assert_eq!(audit["items"].as_array().unwrap().len(), 4);
     assert_eq!(audit["items"][0]["actor"], "bot");
+    // About which approval it was: nobody has to look for it.
+    let about = format!("/v1/audit?event=forbidden&subject={approval}");
+    let about = call(&server, ANN, Method::GET, &about, json!(null)).await.expect(200);
+    assert_eq!(about["items"].as_array().unwrap().len(), 3);
+    let entry = &about["items"][2];
+    assert_eq!(entry["detail"]["approval"], json!(approval));
+    assert_eq!(entry["detail"]["route"], "POST /v1/approvals/{id}/approve");
 }
 
 /// A route that was renamed must not become open to workers without a word; one that is new and an

@@ -210,6 +210,8 @@ async fn the_command_line_does_all_of_it(server: Server) {
     told(&["poison", "investigate", &id], &["investigating"]);
     told(&["poison", "note", &id, "it was DNS"], &["api note  it was DNS"]);
     told(&["poison", "show", &id], &["failures", "TIMEOUT: no answer", "api assign  please"]);
+    told(&["poison", "assign", &id, "bob"], &["api assign  please  (assignee ann)"]);
+    told(&["poison", "assign", &id, "ann"], &["(assignee bob)"]);
     told(&["poison", "resolve", &id, "--note", "fixed"], &["resolved", "api resolve  fixed"]);
     let (code, _, error) = run(&server, &["poison", "abandon", &id]);
     assert_eq!(code, Some(1), "{error}");

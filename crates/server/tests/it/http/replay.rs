@@ -9,6 +9,7 @@ super::facts!(
     a_replay_is_a_new_task_that_takes_done_steps_along,
     a_plan_says_what_becomes_of_each_step_and_changes_nothing,
     what_must_not_run_twice_is_refused_by_name_unless_allowed,
+    a_permission_covers_one_further_run,
     a_step_that_an_ended_task_left_is_decided_and_its_replay_sees_it,
     the_second_replay_waits_for_a_person,
     a_denied_replay_makes_no_task,
@@ -120,6 +121,35 @@ async fn what_must_not_run_twice_is_refused_by_name_unless_allowed(server: Serve
     assert_eq!(names(&server, &text(&new["id"])).await, ["read"]);
 }
 
+async fn a_permission_covers_one_further_run(server: Server) {
+    let (origin, lease, session) = running(&server).await;
+    let charge = json!({ "name": "charge", "idempotent": false });
+    let begun = on(&server, &origin, "steps", &lease, charge.clone()).await.expect(200);
+    server.post(&format!("/v1/tasks/{origin}/cancel"), json!({})).await.expect(200);
+    let path = format!("/v1/steps/{}/resolve", text(&begun["id"]));
+    server.post(&path, json!({ "action": "allow_rerun" })).await.expect(200);
+    let last = json!({ "from": "last_checkpoint" });
+    let plan = json!({ "from": "last_checkpoint", "dry_run": true });
+    let before = replay(&server, &origin, plan.clone()).await.expect(200);
+    assert_eq!((&before["permitted"], &before["checkpoint"]), (&json!(true), &json!(false)));
+    replay(&server, &origin, last.clone()).await.expect(201);
+    let (first, lease) = server.claim(&session).await;
+    on(&server, &first, "steps", &lease, charge).await.expect(200);
+    server.post(&format!("/v1/tasks/{first}/cancel"), json!({})).await.expect(200);
+    let after = replay(&server, &origin, plan).await.expect(200);
+    let line = &after["steps"][0];
+    assert_eq!((&line["fate"], &line["run_in"]), (&json!("refused"), &json!(first)));
+    assert_eq!((&line["idempotent"], &after["permitted"]), (&json!(false), &json!(false)));
+    let shown = ok(&server, &["task", "replay", &origin, "--dry-run"]);
+    assert!(shown.contains("RUN IN") && shown.contains(&first), "{shown}");
+    let problem = replay(&server, &origin, last).await.refused(409, "not_idempotent");
+    let detail = text(&problem["detail"]);
+    assert!(detail.contains("charge") && detail.contains(&first), "{detail}");
+    let again = json!({ "from": "last_checkpoint", "allow_non_idempotent": true });
+    let asked = replay(&server, &origin, again).await.expect(202)["approval"].clone();
+    assert_eq!(asked["arguments"]["runs_again"], json!({ "charge": 1 }), "{asked}");
+}
+
 async fn a_step_that_an_ended_task_left_is_decided_and_its_replay_sees_it(server: Server) {
     let (id, lease, _) = running(&server).await;
     let charge = json!({ "name": "charge", "inputs": {"order": 7}, "idempotent": false });
@@ -186,7 +216,8 @@ async fn a_denied_replay_makes_no_task(server: Server) {
     let body =
         json!({ "from": "beginning", "allow_non_idempotent": true, "require_approval": true });
     let asked = replay(&server, &origin, body.clone()).await.expect(202)["approval"].clone();
-    let shown = json!({ "task": origin, "from": "beginning", "allow_non_idempotent": true });
+    let shown = json!({ "task": origin, "from": "beginning", "allow_non_idempotent": true,
+        "runs_again": {"charge": 1} });
     assert_eq!(asked["arguments"], shown, "the approver sees what would be done");
     let deny = format!("/v1/approvals/{}/deny", text(&asked["id"]));
     assert_eq!(server.post(&deny, json!({})).await.expect(200)["status"], "denied");

@@ -44,6 +44,8 @@ async fn a_person_sees_what_is_in_doubt_and_decides(server: Server) {
     assert_eq!(server.task(&task).await["status"], "pending");
     let steps = ok(&server, &["task", "steps", &task]);
     assert!(steps.contains("charge") && steps.contains("{\"paid\":true}"), "{steps}");
+    let of_task = ok(&server, &["task", "steps", &task, "--json"]);
+    assert_eq!(ok(&server, &["step", "list", &task, "--json"]), of_task);
     let (_, step, _) = in_doubt(&server).await;
     assert!(ok(&server, &["step", "resolve", &step, "--allow-rerun"]).contains("allowed"));
     let (_, step, _) = in_doubt(&server).await;
@@ -78,7 +80,10 @@ async fn mistakes_are_told_with_their_exit_codes(server: Server) {
         (vec!["step", "resolve", &step], 2, "--allow-rerun"),
         (vec!["step", "resolve", &step, "--fail", "--allow-rerun"], 2, "cannot be used with"),
         (vec!["step", "resolve", &step, "--record-result", "{a}"], 2, "line 1, column 2"),
+        (vec!["step", "list"], 2, "windlass step list TASK"),
         (vec!["step", "list"], 2, "--in-doubt"),
+        (vec!["step", "list", id], 1, "not_found"),
+        (vec!["step", "list", id, "--in-doubt"], 2, "cannot be used with"),
         (vec!["signal", "send", "go"], 2, "--task"),
         (vec!["signal", "send", "go", "--task", "x"], 2, "is no id of a task"),
         (vec!["signal", "send", "go", "--task", id], 1, "not_found"),
@@ -120,17 +125,28 @@ printf '{"checkpoint": %s, "attempt": %s}' "$WINDLASS_CHECKPOINT" "$WINDLASS_ATT
 async fn a_command_records_steps_parks_and_goes_on(server: Server) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     command.args(["worker", "--queue", "agents", "--", "sh", "-c", AGENT]);
-    command.env("WINDLASS_SERVER", server.url("")).stdin(Stdio::null()).stderr(Stdio::null());
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let told = std::fs::File::create(&log).unwrap();
+    command.env("WINDLASS_SERVER", server.url("")).stdin(Stdio::null()).stderr(told);
     let _worker = Worker(command.spawn().unwrap());
+    let read = || std::fs::read_to_string(&log).unwrap();
     let id = server.submit("agents").await;
     eventually("the command parks its task", || async {
         server.task(&id).await["status"] == "waiting"
     })
     .await;
+    // Its command ends with an error after that, which is no failure of the task.
+    eventually("the worker says that the task waits", || async {
+        read().contains("the task waits; what its command said is not needed")
+    })
+    .await;
+    assert!(!read().contains("failed"), "{}", read());
     ok(&server, &["signal", "send", "go", "--task", &id]);
     let done = server.get(&format!("/v1/tasks/{id}/wait?timeout_ms=60000")).await.expect(200);
     assert_eq!(done["status"], "completed", "{done}");
     assert_eq!(done["result"], json!({ "checkpoint": {"at": 1}, "attempt": 2 }));
+    eventually("the worker says what came of it", || async { read().contains("completed") }).await;
     // Its exit code after parking was no failure.
     let failures = server.get(&format!("/v1/tasks/{id}/failures")).await.expect(200);
     assert_eq!((&failures["items"], &done["retry_count"]), (&json!([]), &json!(0)));

@@ -136,6 +136,10 @@ async fn the_lease_that_asked_is_answered_again_while_nobody_decided(dialect: Di
     let first = world.asked(&held, about(json!(1))).await;
     let again = world.approvals().ask(asking(&held, about(json!(1)))).await.unwrap();
     assert_eq!((again.approval.id, again.parked, again.is_new), (first.id, true, false));
+    let mut other = asking(&held, about(json!(1)));
+    other.checkpoint = Some("{\"at\":2}".into());
+    // It was answered like the first, and its checkpoint was lost.
+    assert_eq!(refused(world.approvals().ask(other).await), "already_finished");
     // Another question, or a stranger's lease, is not answered with this one.
     let other = world.approvals().ask(asking(&held, about(json!(2)))).await;
     assert_eq!(refused(other), "lease_lost");

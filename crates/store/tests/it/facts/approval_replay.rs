@@ -24,6 +24,7 @@ conformance!(
     a_replay_whose_id_was_taken_meanwhile_is_withdrawn,
     a_replay_can_be_asked_for_when_its_steps_in_doubt_are_decided_over,
     a_replay_that_nobody_decides_about_expires,
+    an_approver_reads_which_steps_run_again_and_no_others_do,
 );
 
 fn request(origin: TaskId, is_required: bool) -> ReplayRequest {
@@ -252,4 +253,43 @@ async fn a_replay_that_nobody_decides_about_expires(dialect: Dialect) {
     assert_eq!(shown.status, Status::Expired);
     // Asked again, it is a new question.
     assert_ne!(asked(&approvals, request(wanted.replay.origin, true)).await.id, approval.id);
+}
+
+async fn an_approver_reads_which_steps_run_again_and_no_others_do(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let approvals = approvals(&world);
+    let begin = async |held: &windlass_store::task::Assignment, name: &str| {
+        let input = StepInput { name, kind: None, inputs: None, occurrence: None };
+        let holder = Holder::new(held.task.id, held.lease_id, "w1");
+        let item = BeginStep { holder, step: check(&input).unwrap() };
+        assert!(matches!(world.tasks.begin_step(item).await.unwrap(), Begun::New(_)));
+    };
+    let held = world.running(job()).await;
+    begin(&held, "charge").await;
+    world.finish(&held, fail("INVALID_INPUT")).await.unwrap();
+    let wanted = |is_required| {
+        let mut request = request(held.task.id, is_required);
+        request.replay.allow_non_idempotent = true;
+        request
+    };
+    let named = asked(&approvals, wanted(true)).await;
+    assert!(named.arguments.contains(r#""runs_again":{"charge":1}"#), "{}", named.arguments);
+    // Another replay does more meanwhile: that is not what was agreed to.
+    let Requested::Task(first, _) = approvals.replay(wanted(false)).await.unwrap() else {
+        panic!("the first needs nobody")
+    };
+    let mut claim = claim_of("w1", &["q"], 1);
+    claim.start = true;
+    let first = world.tasks.claim(claim).await.unwrap().into_iter().find(|a| a.task.id == first);
+    begin(&first.unwrap(), "mail").await;
+    let voice = approvals.decide(deciding(named.id, "ann", Choice::Approve)).await;
+    assert!(voice.as_ref().unwrap_err().to_string().contains("mail"));
+    assert_eq!(refused(voice), "not_idempotent");
+    let (shown, votes) = approvals.show(named.id).await.unwrap().unwrap();
+    assert_eq!((shown.status, votes), (Status::Withdrawn, vec![]));
+    let anew = wanted(true);
+    let named = asked(&approvals, anew.clone()).await;
+    assert!(named.arguments.contains(r#"{"charge":1,"mail":1}"#), "{}", named.arguments);
+    approvals.decide(deciding(named.id, "ann", Choice::Approve)).await.unwrap();
+    assert_eq!(world.status(anew.replay.id).await, State::Pending);
 }

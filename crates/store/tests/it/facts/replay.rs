@@ -3,15 +3,17 @@
 use crate::world::*;
 use serde_json::json;
 use uuid::Uuid;
+use windlass_domain::failure::TaskError;
 use windlass_domain::id::TaskId;
 use windlass_domain::replay::{Fate, ReplayFrom};
 use windlass_domain::state::State;
-use windlass_domain::step::{StepInput, check};
+use windlass_domain::step::{Effect, StepInput, StepState, check};
 use windlass_store::group::Outcome;
 use windlass_store::statement::Dialect;
 use windlass_store::step::Steps;
 use windlass_store::task::{
-    Assignment, BeginStep, Begun, Consent, Holder, RecordStep, Replay, Replayed, StepEnd,
+    Assignment, BeginStep, Begun, Consent, Holder, RecordStep, Replay, Replayed, Resolution,
+    StepEnd,
 };
 
 conformance!(
@@ -27,6 +29,11 @@ conformance!(
     replays_of_one_family_at_once_are_counted_one_after_the_other,
     a_replay_sent_twice_is_one_task,
     a_replay_carries_no_idempotency_key,
+    one_permission_covers_one_further_run,
+    what_only_an_earlier_replay_ran_is_not_run_again_unasked,
+    of_two_replays_that_live_at_once_one_runs_what_must_not_run_twice,
+    a_step_that_failed_without_effect_is_not_run_after_another_replay_ran_it,
+    a_plan_takes_no_checkpoint_along_that_is_not_there,
 );
 
 const NOBODY: Consent = Consent::UpTo { threshold: 1, is_required: false };
@@ -241,4 +248,145 @@ async fn a_replay_carries_no_idempotency_key(dialect: Dialect) {
     let item = replay(origin, ReplayFrom::LastCheckpoint);
     run(&world, item.clone()).await.unwrap();
     assert_eq!(world.show(item.id).await.idempotency_key, None);
+}
+
+/// Whoever holds the task begins to charge.
+async fn charge(world: &World, held: &Assignment) -> Outcome<Begun> {
+    let input = StepInput { name: "charge", kind: None, inputs: None, occurrence: None };
+    let holder = Holder::new(held.task.id, held.lease_id, "w1");
+    world.tasks.begin_step(BeginStep { holder, step: check(&input).unwrap() }).await
+}
+
+/// The same, to its end.
+async fn charged(world: &World, held: &Assignment) {
+    let Begun::New(id) = charge(world, held).await.unwrap() else { panic!("it may run") };
+    let end = StepEnd::Complete { result: "1".into(), checkpoint: None };
+    world.tasks.end_step(id, held.lease_id, "w1".into(), end).await.unwrap();
+}
+
+/// Makes a replay that a person agreed to, and claims it.
+async fn next(world: &World, origin: TaskId, from: ReplayFrom, allow: bool) -> Outcome<Assignment> {
+    let item = Replay { allow_non_idempotent: allow, ..replay(origin, from) };
+    let id = item.id;
+    world.tasks.replay(item, Consent::Given).await?;
+    let mut claim = claim_of("w1", &["q"], 1);
+    claim.start = true;
+    let held = world.tasks.claim(claim).await.unwrap().pop().unwrap();
+    assert_eq!(held.task.id, id);
+    Ok(held)
+}
+
+async fn one_permission_covers_one_further_run(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let held = world.running(job()).await;
+    let origin = held.task.id;
+    let Begun::New(step) = charge(&world, &held).await.unwrap() else { panic!() };
+    world.finish(&held, fail("INVALID_INPUT")).await.unwrap();
+    let last = || ReplayFrom::LastCheckpoint;
+    assert_eq!(refused(next(&world, origin, last(), false).await), "not_idempotent");
+    let allow = Resolution::AllowRerun;
+    world.tasks.resolve_step(step, allow, "olga".into(), None).await.unwrap();
+    let first = next(&world, origin, last(), false).await.unwrap();
+    charged(&world, &first).await;
+    world.finish(&first, fail("INVALID_INPUT")).await.unwrap();
+    // The permission stands with the origin's step still, but it was used.
+    let plan = world.tasks.plan_replay(replay(origin, last())).await.unwrap();
+    let line = &plan.steps[0];
+    assert_eq!((line.fate, line.run_in), (Fate::Refused, Some(first.task.id)));
+    let again = world.tasks.replay(replay(origin, last()), Consent::Given).await;
+    let told = again.as_ref().unwrap_err().to_string();
+    assert!(told.contains("charge") && told.contains(&first.task.id.to_string()), "{told}");
+    assert_eq!(refused(again), "not_idempotent");
+    let second = next(&world, origin, last(), true).await.unwrap();
+    charged(&world, &second).await;
+    world.finish(&second, fail("INVALID_INPUT")).await.unwrap();
+    assert_eq!(refused(next(&world, origin, last(), false).await), "not_idempotent");
+    // A replay of the replay takes the result along, and runs nothing twice.
+    let third = next(&world, first.task.id, last(), false).await.unwrap();
+    assert!(matches!(charge(&world, &third).await.unwrap(), Begun::Ended(_)));
+}
+
+async fn what_only_an_earlier_replay_ran_is_not_run_again_unasked(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let held = world.running(job()).await;
+    world.finish(&held, fail("INVALID_INPUT")).await.unwrap();
+    let origin = held.task.id;
+    let first = next(&world, origin, ReplayFrom::Beginning, false).await.unwrap();
+    let Begun::New(_) = charge(&world, &first).await.unwrap() else { panic!() };
+    let plan = world.tasks.plan_replay(replay(origin, ReplayFrom::Beginning)).await.unwrap();
+    let line = &plan.steps[0];
+    assert_eq!((line.name.as_str(), line.fate), ("charge", Fate::Refused), "also while it lives");
+    world.finish(&first, fail("INVALID_INPUT")).await.unwrap();
+    for from in [ReplayFrom::Beginning, ReplayFrom::LastCheckpoint] {
+        assert_eq!(refused(next(&world, origin, from, false).await), "not_idempotent");
+    }
+    let second = next(&world, origin, ReplayFrom::Beginning, true).await.unwrap();
+    charged(&world, &second).await;
+}
+
+async fn of_two_replays_that_live_at_once_one_runs_what_must_not_run_twice(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let held = world.running(job()).await;
+    world.finish(&held, fail("INVALID_INPUT")).await.unwrap();
+    // Nothing was charged when both were made, so nobody could be asked.
+    let first = next(&world, held.task.id, ReplayFrom::Beginning, false).await.unwrap();
+    let second = next(&world, held.task.id, ReplayFrom::Beginning, false).await.unwrap();
+    let (one, other) = tokio::join!(charge(&world, &first), charge(&world, &second));
+    let (mut ran, mut doubted) = (0, None);
+    for (begun, held) in [(one, &first), (other, &second)] {
+        match begun {
+            Ok(Begun::New(_)) => ran += 1,
+            in_doubt => {
+                assert_eq!(refused(in_doubt), "in_doubt");
+                doubted = Some(held);
+            }
+        }
+    }
+    assert_eq!(ran, 1);
+    let doubted = doubted.unwrap();
+    let task = doubted.task.id;
+    assert_eq!(world.status(task).await, State::Waiting);
+    assert_eq!(refused(charge(&world, doubted).await), "in_doubt", "the same call again");
+    let found = Steps::new(world.store.clone()).in_doubt(0, 10).await.unwrap();
+    assert_eq!(found.iter().map(|step| step.task_id).collect::<Vec<_>>(), [task]);
+    let allow = Resolution::AllowRerun;
+    world.tasks.resolve_step(found[0].id, allow, "olga".into(), None).await.unwrap();
+    let mut claim = claim_of("w1", &["q"], 1);
+    claim.start = true;
+    let again = world.tasks.claim(claim).await.unwrap().pop().unwrap();
+    assert_eq!(again.task.id, task);
+    charged(&world, &again).await;
+}
+
+async fn a_step_that_failed_without_effect_is_not_run_after_another_replay_ran_it(
+    dialect: Dialect,
+) {
+    let world = World::new(dialect).await;
+    let held = world.running(job()).await;
+    world.finish(&held, fail("INVALID_INPUT")).await.unwrap();
+    let first = next(&world, held.task.id, ReplayFrom::Beginning, false).await.unwrap();
+    let second = next(&world, held.task.id, ReplayFrom::Beginning, false).await.unwrap();
+    let Begun::New(id) = charge(&world, &first).await.unwrap() else { panic!() };
+    let error = TaskError { code: "TIMEOUT".into(), message: "no".into(), detail: None };
+    let end = StepEnd::Fail { error, effect: Effect::None };
+    world.tasks.end_step(id, first.lease_id, "w1".into(), end).await.unwrap();
+    // Nothing has happened, so the other one may.
+    charged(&world, &second).await;
+    assert_eq!(refused(charge(&world, &first).await), "in_doubt");
+    let steps = Steps::new(world.store.clone()).list(first.task.id, 0, 10).await.unwrap();
+    assert_eq!(steps[0].status, StepState::InDoubt);
+}
+
+async fn a_plan_takes_no_checkpoint_along_that_is_not_there(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let bare = world.running(job()).await;
+    world.finish(&bare, fail("INVALID_INPUT")).await.unwrap();
+    let kept = failed_task(&world).await;
+    for (origin, wanted) in [(bare.task.id, false), (kept.task.id, true)] {
+        let item = replay(origin, ReplayFrom::LastCheckpoint);
+        let plan = world.tasks.plan_replay(item.clone()).await.unwrap();
+        assert_eq!(plan.checkpoint, wanted);
+        let Replayed::New(id, plan) = run(&world, item).await.unwrap() else { panic!() };
+        assert_eq!((plan.checkpoint, world.show(id).await.checkpoint.is_some()), (wanted, wanted));
+    }
 }

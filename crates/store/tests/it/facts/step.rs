@@ -34,6 +34,7 @@ conformance!(
     a_step_that_failed_with_an_unknown_effect_is_in_doubt,
     an_end_under_another_lease_is_refused,
     an_end_told_twice_is_answered_like_the_first,
+    an_end_with_another_checkpoint_is_another_end,
     a_failure_told_twice_is_answered_like_the_first_and_another_one_is_refused,
     a_persons_word_is_not_that_of_the_lease_that_began,
     results_are_cleared_long_after_the_end_and_rows_stay,
@@ -327,6 +328,32 @@ async fn an_end_told_twice_is_answered_like_the_first(dialect: Dialect) {
     end(&world, &held, id, completed("{\"a\":2,\"b\":1}")).await.unwrap();
     assert_eq!(refused(end(&world, &held, id, completed("3")).await), "already_finished");
     assert_eq!(Steps::new(world.store.clone()).intent(id).await.unwrap(), before);
+}
+
+async fn an_end_with_another_checkpoint_is_another_end(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let held = world.running(job()).await;
+    let told = |checkpoint: Option<&str>| StepEnd::Complete {
+        result: "1".into(),
+        checkpoint: checkpoint.map(Into::into),
+    };
+    let id = begun(&world, &held, "charge").await;
+    end(&world, &held, id, told(Some("{\"at\":1}"))).await.unwrap();
+    end(&world, &held, id, told(Some("{\"at\":1}"))).await.unwrap();
+    // It was answered like the first, and its checkpoint was lost.
+    for other in [Some("{\"at\":2}"), None] {
+        assert_eq!(refused(end(&world, &held, id, told(other)).await), "already_finished");
+    }
+    assert_eq!(world.show(held.task.id).await.checkpoint, Some(json!({ "at": 1 })));
+    // Also after the task has come further: the step knows with what it was ended.
+    world.tell(&held, Some("{\"at\":2}"), None).await.unwrap();
+    end(&world, &held, id, told(Some("{\"at\":1}"))).await.unwrap();
+    assert_eq!(refused(end(&world, &held, id, told(Some("{\"at\":2}"))).await), "already_finished");
+    assert_eq!(world.show(held.task.id).await.checkpoint, Some(json!({ "at": 2 })));
+    let bare = begun(&world, &held, "mail").await;
+    end(&world, &held, bare, told(None)).await.unwrap();
+    end(&world, &held, bare, told(None)).await.unwrap();
+    assert_eq!(refused(end(&world, &held, bare, told(Some("3"))).await), "already_finished");
 }
 
 async fn a_failure_told_twice_is_answered_like_the_first_and_another_one_is_refused(

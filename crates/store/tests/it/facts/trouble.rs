@@ -19,6 +19,7 @@ conformance!(
     a_task_that_a_sweep_ends_enters_too,
     a_task_that_is_ended_by_hand_enters_too,
     it_is_assigned_investigated_and_resolved_and_every_act_is_kept,
+    whoever_had_it_before_stays_in_its_notes,
     whoever_closes_what_nobody_took_up_takes_it_up_on_the_way,
     of_two_who_close_it_one_wins,
     an_act_whose_transaction_runs_twice_is_one_act,
@@ -194,6 +195,37 @@ async fn it_is_assigned_investigated_and_resolved_and_every_act_is_kept(dialect:
     assert_eq!(shown, resolved);
     // The task itself is as it was.
     assert_eq!(world.status(id).await, State::Poisoned);
+}
+
+async fn whoever_had_it_before_stays_in_its_notes(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let id = poisoned(&world, |_| {}).await;
+    for to in [Some("bob"), Some("carl"), None] {
+        let assign = Act { assignee: to.map(Into::into), ..Act::new(id, Event::Assign, "ann") };
+        troubles(&world).act(assign).await.unwrap();
+        world.pass_ms(1);
+    }
+    act(&world, id, Event::Investigate, "dora").await;
+    world.pass_ms(1);
+    act(&world, id, Event::Abandon, "eve").await;
+    let (_, notes) = troubles(&world).show(id).await.unwrap().unwrap();
+    let had: Vec<_> = notes.iter().map(|n| (n.event, n.assignee.as_deref())).collect();
+    assert_eq!(
+        had,
+        [
+            (Event::Assign, Some("bob")),
+            (Event::Assign, Some("carl")),
+            (Event::Assign, None),
+            (Event::Investigate, Some("dora")),
+            (Event::Abandon, None),
+        ]
+    );
+    let audit = windlass_store::audit::Audit::new(world.store.clone());
+    let filter = windlass_store::audit::Filter::of_event("poison_act");
+    let entries = audit.list(filter, None, 10).await.unwrap();
+    let told: Vec<_> = entries.iter().rev().map(|e| e.detail["assignee"].clone()).collect();
+    let nobody = serde_json::Value::Null;
+    assert_eq!(told[..3], ["bob".into(), "carl".into(), nobody]);
 }
 
 async fn whoever_closes_what_nobody_took_up_takes_it_up_on_the_way(dialect: Dialect) {

@@ -31,6 +31,7 @@ conformance!(
     a_wait_for_a_finished_task_does_not_park,
     a_wait_for_an_unknown_task_does_not_park,
     parking_twice_is_answered_like_the_first,
+    parking_again_for_something_else_is_refused,
     parking_under_a_lost_lease_is_refused,
     a_cancelled_wait_is_forgotten,
     a_task_moved_out_of_its_wait_by_hand_parks_on_it_again,
@@ -310,6 +311,41 @@ async fn parking_twice_is_answered_like_the_first(dialect: Dialect) {
     assert_eq!(world.tasks.park(item).await.unwrap(), first);
     assert_eq!(park(&world, &held, signal("go")).await.unwrap(), first);
     assert_eq!(world.story(held.task.id).await.len(), 3);
+}
+
+async fn parking_again_for_something_else_is_refused(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let held = world.running(job()).await;
+    let first = || Park {
+        timeout_ms: Some(5_000),
+        checkpoint: Some("{\"at\":1}".into()),
+        occurrence: None,
+        ..park_of(&held, signal("go"))
+    };
+    let waiting = world.tasks.park(first()).await.unwrap();
+    assert!(matches!(waiting, Parked::Waiting(_)));
+    world.pass_ms(1_000);
+    assert_eq!(world.tasks.park(first()).await.unwrap(), waiting, "the same call again");
+    let plain = Park { checkpoint: None, ..first() };
+    assert_eq!(world.tasks.park(plain).await.unwrap(), waiting, "absent means keep");
+    let others = [
+        Park { until: signal("stop"), ..first() },
+        Park { until: with_key("go", "k"), ..first() },
+        Park { until: Until::DelayMs(5_000), timeout_ms: None, ..first() },
+        Park { timeout_ms: Some(6_000), ..first() },
+        Park { timeout_ms: None, ..first() },
+        Park { occurrence: Some(1), ..first() },
+        Park { checkpoint: Some("{\"at\":2}".into()), ..first() },
+    ];
+    for other in others {
+        let told = format!("{other:?}");
+        assert_eq!(refused(world.tasks.park(other).await), "already_finished", "{told}");
+    }
+    let shown = world.show(held.task.id).await;
+    assert_eq!((shown.status, shown.checkpoint), (State::Waiting, Some(json!({ "at": 1 }))));
+    // Once it goes on, its lease is simply lost.
+    send(&world, "go", Target::Task(held.task.id), json!(1)).await.unwrap();
+    assert_eq!(refused(world.tasks.park(first()).await), "lease_lost");
 }
 
 async fn parking_under_a_lost_lease_is_refused(dialect: Dialect) {
