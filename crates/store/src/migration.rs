@@ -74,6 +74,7 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(52, "ending", "0052_ending"),
     migration!(53, "repeat", "0053_repeat"),
     migration!(54, "letter", "0054_letter"),
+    migration!(56, "contract", "0056_contract"),
 ];
 
 impl Migration {

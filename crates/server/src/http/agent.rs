@@ -16,7 +16,7 @@ use windlass::domain::agent::{
 use windlass::domain::refusal::Refusal;
 use windlass::domain::time::Timestamp;
 use windlass::domain::validate;
-use windlass::store::agent::{Agent, AgentFilter};
+use windlass::store::agent::{Agent, AgentFilter, Said, Written};
 
 /// A name in the path.
 pub struct Name(pub(super) String);
@@ -97,13 +97,18 @@ pub struct AgentBody {
     updated_at: Timestamp,
     #[schema(value_type = Option<String>, format = DateTime)]
     archived_at: Option<Timestamp>,
+    /// The fields that were written by hand and that nobody can read; they count as not set. Left
+    /// out where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    unreadable: Vec<&'static str>,
 }
 
 impl From<Agent> for AgentBody {
     fn from(agent: Agent) -> AgentBody {
         let portfolio = agent.portfolio().map(str::to_owned);
         let worker_type = agent.spec.worker_type().map(str::to_owned);
-        let Agent { name, spec, created_at, updated_at, archived_at, .. } = agent;
+        let Agent { name, spec, created_at, updated_at, archived_at, unreadable, .. } = agent;
         let AgentSpec { role, parent, venture, queue, executor, .. } = spec;
         AgentBody {
             name,
@@ -119,6 +124,7 @@ impl From<Agent> for AgentBody {
             created_at,
             updated_at,
             archived_at,
+            unreadable,
         }
     }
 }
@@ -195,29 +201,42 @@ pub async fn create(
 #[utoipa::path(put, path = "/v1/agents/{name}", tag = "agents",
     operation_id = "put_agent", params(("name" = String, Path)),
     request_body = AgentRequest,
-    responses((status = 200, description = "The agent", body = AgentBody)))]
+    responses(
+        (status = 200, description = "The agent, which was there before", body = AgentBody),
+        (status = 201, description = "The agent, which is new", body = AgentBody)))]
 pub async fn put(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Name(name): Name,
     Body(said): Body<AgentPatch>,
-) -> Result<Json<AgentBody>> {
-    let spec = said.over(AgentSpec::default());
-    Ok(Json(api.engine.put_agent(&name, spec, &caller.actor).await?.into()))
+) -> Result<(StatusCode, Json<AgentBody>)> {
+    let said = Said::All(said.over(AgentSpec::default()));
+    Ok(answer(api.engine.set_agent(&name, said, &caller.actor).await?))
+}
+
+/// An agent that is new is answered as such: whoever meant another name sees it.
+fn answer((agent, written): (Agent, Written)) -> (StatusCode, Json<AgentBody>) {
+    let status = match written {
+        Written::Created => StatusCode::CREATED,
+        Written::Changed | Written::Unchanged => StatusCode::OK,
+    };
+    (status, Json(agent.into()))
 }
 
 /// Change what is named about an agent; `null` unsets. An agent that is not there is created.
 #[utoipa::path(patch, path = "/v1/agents/{name}", tag = "agents",
     operation_id = "change_agent", params(("name" = String, Path)),
     request_body = AgentRequest,
-    responses((status = 200, description = "The agent", body = AgentBody)))]
+    responses(
+        (status = 200, description = "The agent, which was there before", body = AgentBody),
+        (status = 201, description = "The agent, which is new", body = AgentBody)))]
 pub async fn patch(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Name(name): Name,
     Body(said): Body<AgentPatch>,
-) -> Result<Json<AgentBody>> {
-    Ok(Json(api.engine.patch_agent(&name, said, &caller.actor).await?.into()))
+) -> Result<(StatusCode, Json<AgentBody>)> {
+    Ok(answer(api.engine.set_agent(&name, Said::Some(said), &caller.actor).await?))
 }
 
 /// Archive an agent: it is listed no more and gets nobody new below it. What it did, and what it

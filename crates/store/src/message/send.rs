@@ -8,6 +8,7 @@
 
 use super::claim::{Claim, Delivery, bury_unreadable, delivery, take_of, taker, taking};
 use super::{Message, Messages, NewMessage, find, is_same, lost, params, read, told};
+use crate::agent::kept;
 use crate::audit;
 use crate::error::{Rejection, Result};
 use crate::statement;
@@ -159,12 +160,8 @@ fn consider(tx: &mut dyn Tx, new: &NewMessage, speaker: Speaker) -> Result<Known
         None => None,
     };
     let sender = match agent(row, AT + 6, AT + 11)? {
-        Some(agent) => {
-            let damaged = |e: serde_json::Error| {
-                crate::error::Error::Corrupt(format!("the authority of an agent: {e}"))
-            };
-            Some((agent, serde_json::from_value(row.json(AT + 9)?).map_err(damaged)?))
-        }
+        // Grants that nobody can read are none.
+        Some(agent) => Some((agent, kept(row, AT + 9).unwrap_or_default())),
         None => None,
     };
     Ok(Known { now: row.time(AT)?, earlier, receiver, sender })

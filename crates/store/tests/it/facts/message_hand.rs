@@ -27,6 +27,7 @@ conformance!(
     a_text_that_is_not_utf_8_keeps_nobody_from_the_rest,
     what_nobody_can_read_is_not_delivered_again,
     a_damaged_copy_is_delivered_again_as_it_was_sent,
+    what_a_message_shows_as_its_correlation_finds_it,
 );
 
 /// Written past the checks, as before there were any.
@@ -89,12 +90,46 @@ async fn a_message_that_no_reader_understands_is_refused(dialect: Dialect) {
             (payload(&nested(65)), "deep"),
             (payload(&nested(600)), "deep"),
             (payload(&large), "1048576 bytes"),
+            (payload("\"a\\u0000b\""), if dialect == Dialect::Postgres { "u0000" } else { "NUL" }),
+            (payload("{\"a\\u0000b\": 1}"), "u0000"),
+            (payload("\"\\ud83d\""), "surrogate"),
+            (payload("\"\\ude00\""), "surrogate"),
+            (payload("{\"\\ud83d\\u0041\": 1}"), "surrogate"),
+            (payload("\"\\ud83d\\\\\\ude00\""), "surrogate"),
             (named(" ceo"), "trim"),
+            (named("\u{2003}ceo"), "trim"),
             (named("a\u{202e}b"), if dialect == Dialect::Postgres { "control" } else { "plain" }),
             (Attempt::new(due), "1970 to 9999"),
         ],
     );
-    let fine = [payload("[1e300, -0.5, 9223372036854775807]"), payload(&nested(64)), named("é x")];
+    let dots = format!("{{\"{}\": [[\"[[[\"]]}}", ".[".repeat(100));
+    let mut fine = vec![
+        payload("[1e300, -0.5, 9223372036854775807, 18446744073709551615]"),
+        payload(&nested(64)),
+        payload(&dots),
+        payload(
+            "[\"\\ud83d\\ude00\\uD83D\\uDE00\", {\"\\ud83d\\ude00\": \"\\\\ud83d \\\\u0000\"}]",
+        ),
+        payload("[{\"a\": 1}, {\"a\": {\"a\": \"\u{fffd}\u{ffff}\"}}]"),
+        named("é x"),
+    ];
+    let twice = payload("{\"b\": {\"a\": 1, \"\\u0061\": 2}}");
+    match dialect {
+        // It keeps the last one, and says nothing.
+        Dialect::Postgres => fine.push(twice),
+        Dialect::Sqlite => {
+            let nul = "INSERT INTO message (to_agent, type) VALUES ('a' || char(0) || 'b', 'x')";
+            let bytes = "INSERT INTO message (to_agent, type, payload)
+                 VALUES ('ceo', 'x', CAST(x'22ff22' AS TEXT))";
+            let refused = [
+                (twice, "twice"),
+                (Attempt::new(nul), "NUL"),
+                (Attempt::new(bytes), "UTF-8"),
+                (payload("18446744073709551616"), "64-bit float"),
+            ];
+            all_refused(&world, &refused);
+        }
+    }
     all_accepted(&world, &fine);
     let letter = |json: &str| {
         let now = crate::refusal::instant(dialect, NOON);
@@ -305,4 +340,33 @@ async fn a_damaged_copy_is_delivered_again_as_it_was_sent(dialect: Dialect) {
     world.by_hand(&format!("{off}; {update}; {on}")).unwrap();
     let sent = redeliver(&world, lost.id).await.unwrap();
     assert_eq!((sent.payload, sent.priority), (lost.payload, 3));
+}
+
+/// One that was written by hand shows its own id, and the filter did not find it by that.
+async fn what_a_message_shows_as_its_correlation_finds_it(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    role(&world, "ceo", "ceo").await;
+    let now = crate::refusal::instant(dialect, NOON);
+    let id = "01890a5d-ac96-774b-bcce-b302099a8057";
+    let insert = format!(
+        "INSERT INTO message (id, to_agent, type, created_at, due_at) VALUES \
+         ('{id}', 'ceo', 'x', {now}, {now}), \
+         ('11890a5d-ac96-774b-bcce-b302099a8057', 'ceo', 'x', {now}, {now})"
+    );
+    world.by_hand(&insert).unwrap();
+    world.pass_ms(1);
+    let answer = NewMessage { correlation_id: Some(id.into()), ..new("ceo") };
+    deliver(&world, &answer).await;
+    let of = |kind: Option<&str>| Filter {
+        correlation_id: Some(id.into()),
+        kind: kind.map(Into::into),
+        ..Filter::default()
+    };
+    let (page, next) = messages(&world).list(of(None), None, 1).await.unwrap();
+    assert_eq!((page.len(), page[0].id), (1, answer.id));
+    let (page, next) = messages(&world).list(of(None), next, 1).await.unwrap();
+    assert_eq!((page[0].id.to_string(), page[0].correlation_id.as_str()), (id.into(), id));
+    assert_eq!((page.len(), next), (1, None));
+    assert!(messages(&world).list(of(Some("y")), None, 9).await.unwrap().0.is_empty());
+    assert_eq!(messages(&world).list(of(Some("x")), None, 9).await.unwrap().0.len(), 1);
 }
