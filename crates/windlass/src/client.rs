@@ -184,8 +184,6 @@ impl Call {
 /// What a server answered.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// How it was answered, such as 201.
-    pub status: u16,
     /// The headers.
     pub headers: HeaderMap,
     /// The body; null when there is none.
@@ -307,7 +305,7 @@ impl Client {
         if status.is_success() {
             let told = || format!("it answered {status} with something that is no JSON");
             return match body {
-                Some(body) => Ok(Answer { status: status.as_u16(), headers, body }),
+                Some(body) => Ok(Answer { headers, body }),
                 None => Err(self.unexpected(told())),
             };
         }

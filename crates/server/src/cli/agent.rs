@@ -185,7 +185,6 @@ impl Said {
 
 pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, Failure> {
     let client = context.client(&arguments.connection)?;
-    let is_set = matches!(arguments.action, Action::Set { .. });
     let call = match arguments.action {
         Action::Create { name, said } => {
             let mut body = said.body()?;
@@ -220,14 +219,18 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
         }
     };
     let answer = client.call(&call, Patience::SHORT).await?;
-    let agent = answer.body;
+    let agent = &answer.body;
     if context.json {
-        print::json_line(&agent);
+        print::json_line(agent);
         return Ok(0);
     }
-    if is_set {
-        // A name with a slip in it makes an agent that nobody meant.
-        let done = if answer.status == 201 { "created a new agent" } else { "changed the agent" };
+    // A name with a slip in it makes an agent that nobody meant.
+    if let Some(change) = answer.header("windlass-change") {
+        let done = match change {
+            "created" => "created a new agent",
+            "unchanged" => "nothing changed of the agent",
+            _ => "changed the agent",
+        };
         print::note(&format!("{done} `{}`", print::safe(text(&agent["name"]))));
     }
     let policy = &agent["retry_policy"];

@@ -123,9 +123,10 @@ pub(super) struct Listing<'a> {
 impl Listing<'_> {
     pub async fn show(self, client: &Client, context: &Context) -> Result<u8, Failure> {
         let mut call = Call::get(self.path).query("limit", self.page.limit);
-        // What is archived comes in addition.
-        let narrows =
-            |(name, value): &(&str, Option<String>)| *name != "archived" && value.is_some();
+        // What is archived comes in addition, and whether alerts are seen is no property of theirs.
+        let narrows = |(name, value): &(&str, Option<String>)| {
+            !["archived", "acknowledged"].contains(name) && value.is_some()
+        };
         let is_filtered = self.filters.iter().any(narrows);
         let is_later = self.page.cursor.is_some();
         let filters = self.filters.into_iter().chain([("cursor", self.page.cursor)]);

@@ -6,8 +6,9 @@ use super::request::{Body, Params};
 use super::{Api, Caller, Problem, cursor};
 use axum::Json;
 use axum::extract::{Extension, FromRequestParts, Path, State};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::http::{HeaderName, StatusCode};
+use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use windlass::domain::agent::{
@@ -201,41 +202,45 @@ pub async fn create(
 #[utoipa::path(put, path = "/v1/agents/{name}", tag = "agents",
     operation_id = "put_agent", params(("name" = String, Path)),
     request_body = AgentRequest,
-    responses(
-        (status = 200, description = "The agent, which was there before", body = AgentBody),
-        (status = 201, description = "The agent, which is new", body = AgentBody)))]
+    responses((status = 200, description = "The agent", body = AgentBody,
+        headers(("Windlass-Change" = String,
+            description = "`created`, `changed` or `unchanged`")))))]
 pub async fn put(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Name(name): Name,
     Body(said): Body<AgentPatch>,
-) -> Result<(StatusCode, Json<AgentBody>)> {
+) -> Result<Response> {
     let said = Said::All(said.over(AgentSpec::default()));
     Ok(answer(api.engine.set_agent(&name, said, &caller.actor).await?))
 }
 
+/// Tells what a write came to.
+const CHANGE: HeaderName = HeaderName::from_static("windlass-change");
+
 /// An agent that is new is answered as such: whoever meant another name sees it.
-fn answer((agent, written): (Agent, Written)) -> (StatusCode, Json<AgentBody>) {
-    let status = match written {
-        Written::Created => StatusCode::CREATED,
-        Written::Changed | Written::Unchanged => StatusCode::OK,
+fn answer((agent, written): (Agent, Written)) -> Response {
+    let change = match written {
+        Written::Created => "created",
+        Written::Changed => "changed",
+        Written::Unchanged => "unchanged",
     };
-    (status, Json(agent.into()))
+    ([(CHANGE, change)], Json(AgentBody::from(agent))).into_response()
 }
 
 /// Change what is named about an agent; `null` unsets. An agent that is not there is created.
 #[utoipa::path(patch, path = "/v1/agents/{name}", tag = "agents",
     operation_id = "change_agent", params(("name" = String, Path)),
     request_body = AgentRequest,
-    responses(
-        (status = 200, description = "The agent, which was there before", body = AgentBody),
-        (status = 201, description = "The agent, which is new", body = AgentBody)))]
+    responses((status = 200, description = "The agent", body = AgentBody,
+        headers(("Windlass-Change" = String,
+            description = "`created`, `changed` or `unchanged`")))))]
 pub async fn patch(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Name(name): Name,
     Body(said): Body<AgentPatch>,
-) -> Result<(StatusCode, Json<AgentBody>)> {
+) -> Result<Response> {
     Ok(answer(api.engine.set_agent(&name, Said::Some(said), &caller.actor).await?))
 }
 
