@@ -99,3 +99,24 @@ BEGIN
 END $$;
 CREATE TRIGGER agent_can_be_read BEFORE INSERT OR UPDATE ON agent FOR EACH ROW
     EXECUTE FUNCTION windlass_check_agent();
+
+-- A message that a handler waits for, and that nothing lies before, begins in that handler's hands:
+-- one version of its row, not two. Only a send does so, which leaves its digest.
+CREATE OR REPLACE FUNCTION windlass_begin_message() RETURNS trigger LANGUAGE plpgsql
+SET search_path FROM CURRENT AS $$
+BEGIN
+    IF NEW.status = 'dead_lettered' THEN
+        IF NOT EXISTS (SELECT 1 FROM dead_letter WHERE message_id = NEW.id) THEN
+            RAISE EXCEPTION 'windlass: message % has no dead letter', NEW.id
+                USING HINT = 'A message begins pending.';
+        END IF;
+    ELSIF NOT (NEW.status = 'pending' AND NEW.deliveries = 0
+               OR NEW.status = 'delivered' AND NEW.deliveries = 1 AND NEW.request_digest <> '')
+    THEN
+        RAISE EXCEPTION 'windlass: a message begins pending, and nobody has had it';
+    ELSE
+        INSERT INTO inbox (agent, opened_at) VALUES (NEW.to_agent, NEW.created_at)
+        ON CONFLICT (agent) DO NOTHING;
+    END IF;
+    RETURN NEW;
+END $$;

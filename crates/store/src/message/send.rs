@@ -226,20 +226,41 @@ fn put(
     let mut sending = params(new, Status::Pending, now);
     let detail = Value::Json(windlass_domain::json::canonical(&told(new)));
     sending.push(detail);
-    let mut calls = vec![Call::one(&SEND, sending)];
-    if tx.dialect() == Dialect::Sqlite {
-        calls.push(audit::call(now, &new.sent_by, "message_sent", &told(new)));
-    }
     let taker = taker(offers, &new.to, &receiver.pool);
-    if let Some((index, lease)) = taker {
-        calls.extend(taking(&new.to, receiver.converses, &offers[index], lease, now));
+    let mut calls = match taker {
+        Some((index, lease)) => taking(&new.to, receiver.converses, &offers[index], lease, now),
+        None => Vec::new(),
+    };
+    // PostgreSQL gives a message that nothing lies before to its handler as it writes it, under the
+    // lock of a conversation; only what lies before it is taken afterwards.
+    let at = match tx.dialect() {
+        Dialect::Postgres => calls.len().saturating_sub(1),
+        Dialect::Sqlite => 0,
+    };
+    match tx.dialect() {
+        Dialect::Postgres => {
+            let claim = taker.map(|(index, lease)| (&offers[index], lease));
+            sending.extend([
+                claim.map(|(_, lease)| lease.0).into(),
+                claim.map(|(claim, _)| now.plus_ms(claim.lease_ms)).into(),
+                claim.map(|(claim, _)| claim.handler.clone()).into(),
+                receiver.converses.into(),
+            ]);
+        }
+        Dialect::Sqlite => {
+            calls.insert(0, audit::call(now, &new.sent_by, "message_sent", &told(new)));
+        }
     }
+    calls.insert(at, Call::one(&SEND, sending));
     let answers = tx.run_and_commit(calls)?;
-    let Some(sent) = answers.first().and_then(|rows| rows.first()) else {
+    let Some(sent) = answers.get(at).and_then(|rows| rows.first()) else {
         return Ok(Carried::Again);
     };
     let taken = answers.last().filter(|_| taker.is_some()).and_then(|rows| rows.first());
-    let taken = taken.map(delivery).transpose()?;
+    let taken = match read(sent)?.status {
+        Status::Delivered => Some(delivery(sent)?),
+        _ => taken.map(delivery).transpose()?,
+    };
     let message = match &taken {
         // What the handler got is this one, unless a more urgent one lay before it.
         Some(taken) if taken.message.id == new.id => taken.message.clone(),

@@ -5,14 +5,14 @@ use crate::world::*;
 use serde_json::json;
 use uuid::Uuid;
 use windlass_domain::agent::{AgentSpec, Authority, Unit};
-use windlass_domain::id::MessageId;
+use windlass_domain::id::{LeaseId, MessageId};
 use windlass_domain::message::authority::Rule;
 use windlass_domain::message::{NewMessage, Status};
 use windlass_domain::refusal::Refusal;
 use windlass_store::agent::Agents;
 use windlass_store::audit::{Audit, Filter};
 use windlass_store::error::Rejection;
-use windlass_store::message::{Claim, Messages, Sent, Speaker, Whose};
+use windlass_store::message::{Claim, Ending, Messages, Sent, Speaker, Whose};
 use windlass_store::statement::Dialect;
 use windlass_store::venture::Ventures;
 
@@ -23,6 +23,8 @@ conformance!(
     a_repeated_send_is_answered_like_the_first_whatever_has_changed,
     a_handler_that_waits_gets_the_message_with_its_send,
     a_handler_of_others_gets_nothing,
+    what_lies_before_a_message_goes_first,
+    a_message_for_a_handler_that_waits_is_written_once,
 );
 
 fn text(text: &str) -> Option<String> {
@@ -176,4 +178,80 @@ async fn a_handler_of_others_gets_nothing(dialect: Dialect) {
     let later = messages.send(from("ann", "free"), Speaker::Person, crew()).await.unwrap();
     assert_eq!(later.delivery.unwrap().1.message.id, sent.message.id);
     assert_eq!(later.message.status, Status::Pending);
+}
+
+/// Sent while a handler of this agent waits; what that handler gets.
+async fn offered(world: &World, new: &NewMessage) -> (Sent, Option<MessageId>) {
+    let whose = Whose::Agents(vec![new.to.clone()]);
+    let offer = Claim::new(whose, "me", 60_000, 1);
+    let messages = Messages::new(world.store.clone());
+    let sent = messages.send(new.clone(), Speaker::Agent, vec![offer]).await.unwrap();
+    let given = sent.delivery.as_ref().map(|(_, held)| held.message.id);
+    (sent, given)
+}
+
+async fn what_lies_before_a_message_goes_first(dialect: Dialect) {
+    let world = company(dialect).await;
+    for (to, converses) in [("ceo", true), ("crew-a", false)] {
+        let earlier = from("vp-a", to);
+        send(&world, &earlier).await.unwrap();
+        world.pass_ms(1);
+        let later = from("vp-a", to);
+        let (sent, given) = offered(&world, &later).await;
+        assert_eq!((given, sent.message.status), (Some(earlier.id), Status::Pending), "{to}");
+        // Its handler is in a conversation now; crew takes whatever there is.
+        let last = from("vp-a", to);
+        let (sent, given) = offered(&world, &last).await;
+        let wanted = (!converses).then_some(later.id);
+        assert_eq!((given, sent.message.status), (wanted, Status::Pending), "{to}");
+    }
+}
+
+/// It was written as pending and changed at once, which made all of its indexes twice.
+async fn a_message_for_a_handler_that_waits_is_written_once(dialect: Dialect) {
+    let world = company(dialect).await;
+    // An inbox is opened by its first message.
+    for to in ["ceo", "crew-a"] {
+        let first = from("vp-a", to);
+        assert_eq!(offered(&world, &first).await.1, Some(first.id), "{to}");
+    }
+    let held = "SELECT id || ' ' || lease_id FROM message WHERE to_agent = 'ceo'";
+    let held = world.by_hand(held).unwrap();
+    let (id, lease) = held.split_once(' ').unwrap();
+    let (id, lease) = (MessageId(id.parse().unwrap()), LeaseId(lease.parse().unwrap()));
+    let messages = Messages::new(world.store.clone());
+    messages.end(id, lease, Ending::Acknowledge).await.unwrap();
+    if dialect == Dialect::Postgres {
+        world
+            .by_hand(
+                "CREATE TABLE again (id uuid);
+                 CREATE FUNCTION note_again() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                     INSERT INTO again VALUES (NEW.id); RETURN NEW; END $$;
+                 CREATE TRIGGER note_again BEFORE UPDATE ON message FOR EACH ROW
+                     EXECUTE FUNCTION note_again()",
+            )
+            .unwrap();
+    }
+    for to in ["ceo", "crew-a"] {
+        world.pass_ms(1);
+        let message = from("vp-a", to);
+        let (sent, given) = offered(&world, &message).await;
+        assert_eq!((given, sent.message.status), (Some(message.id), Status::Delivered), "{to}");
+        assert_eq!((sent.message.deliveries, sent.message.delivered_at), (1, Some(world.now())));
+        // The same again finds what it was answered.
+        assert!(send(&world, &message).await.unwrap().duplicate);
+    }
+    if dialect == Dialect::Postgres {
+        assert_eq!(world.by_hand("SELECT count(*) FROM again").unwrap(), "0");
+    }
+    // Nobody else's message begins in somebody's hands.
+    let now = crate::refusal::instant(dialect, NOON);
+    let insert = format!(
+        "INSERT INTO message (to_agent, type, status, deliveries, lease_id, lease_expires_at, \
+             handled_by, delivered_at) \
+         VALUES ('ceo', 'x', 'delivered', 1, '11111111-1111-4111-8111-111111111111', {now}, 'me', \
+             {now})"
+    );
+    let said = world.by_hand(&insert).unwrap_err();
+    assert!(said.contains("begins pending"), "{said}");
 }
