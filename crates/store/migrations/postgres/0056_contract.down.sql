@@ -1,5 +1,8 @@
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
+DROP TRIGGER agent_renews_the_registry ON agent;
+DROP FUNCTION windlass_renew_registry();
+DROP TABLE registry;
 DROP TRIGGER agent_can_be_read ON agent;
 DROP FUNCTION windlass_check_agent();
 DROP FUNCTION windlass_agent_problem(agent);

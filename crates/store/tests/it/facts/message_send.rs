@@ -25,6 +25,8 @@ conformance!(
     a_handler_of_others_gets_nothing,
     what_lies_before_a_message_goes_first,
     a_message_for_a_handler_that_waits_is_written_once,
+    a_way_that_was_open_is_closed_at_once,
+    by_a_known_way_a_send_is_what_it_was,
 );
 
 fn text(text: &str) -> Option<String> {
@@ -254,4 +256,75 @@ async fn a_message_for_a_handler_that_waits_is_written_once(dialect: Dialect) {
     );
     let said = world.by_hand(&insert).unwrap_err();
     assert!(said.contains("begins pending"), "{said}");
+}
+
+/// Who sent before knows the way, and must not go it when it is closed: whoever closed it, by hand
+/// too.
+async fn a_way_that_was_open_is_closed_at_once(dialect: Dialect) {
+    let world = company(dialect).await;
+    let messages = Messages::new(world.store.clone());
+    let agents = Agents::new(world.store.clone());
+    let send = async |sender: &str, to: &str| {
+        let sent = messages.send(from(sender, to), Speaker::Agent, Vec::new()).await;
+        sent.map(|sent| sent.message.status).map_err(|said| match said {
+            Rejection::Refused(refusal) => refusal.code(),
+            other => panic!("{other:?}"),
+        })
+    };
+    for _ in 0..2 {
+        assert_eq!(send("crew-a", "ceo").await, Ok(Status::Pending));
+        assert_eq!(send("vp-a", "crew-a").await, Ok(Status::Pending));
+    }
+    world.by_hand("UPDATE agent SET parent = NULL WHERE name = 'vp-a'").unwrap();
+    assert_eq!(send("crew-a", "ceo").await, Err("not_permitted"));
+    assert_eq!(send("vp-a", "crew-a").await, Ok(Status::Pending));
+    agents.archive("crew-a", true, "tester").await.unwrap();
+    assert_eq!(send("vp-a", "crew-a").await, Err("not_found"));
+    agents.archive("crew-a", false, "tester").await.unwrap();
+    assert_eq!(send("vp-a", "crew-a").await, Ok(Status::Pending));
+    world.by_hand("DELETE FROM agent WHERE name = 'crew-a'").unwrap();
+    assert_eq!(send("vp-a", "crew-a").await, Err("not_found"));
+}
+
+async fn by_a_known_way_a_send_is_what_it_was(dialect: Dialect) {
+    let world = company(dialect).await;
+    let messages = Messages::new(world.store.clone());
+    let offer = || {
+        let pool = |name: &str| Claim::new(Whose::Pool(name.into()), "h", 60_000, 1);
+        vec![pool("crew_executor"), pool("vp_handler")]
+    };
+    let send = async |new: &NewMessage, offers: Vec<Claim>| {
+        messages.send(new.clone(), Speaker::Agent, offers).await
+    };
+    let end = async |sent: &Sent| {
+        let held = &sent.delivery.as_ref().unwrap().1;
+        messages.end(held.message.id, held.lease, Ending::Acknowledge).await.unwrap();
+    };
+    let first = send(&from("ceo", "vp-a"), offer()).await.unwrap();
+    end(&first).await;
+    world.pass_ms(5);
+    let mut new = from("ceo", "vp-a");
+    new.ttl_ms = Some(1_000);
+    new.idempotency_key = text("once");
+    let sent = send(&new, offer()).await.unwrap();
+    let (index, held) = sent.delivery.clone().unwrap();
+    assert_eq!((index, held.message.id, held.message.deliveries), (1, new.id, 1));
+    assert_eq!(held.lease_expires_at, world.now().plus_ms(60_000));
+    let message = &sent.message;
+    assert_eq!((message.created_at, message.due_at), (world.now(), world.now()));
+    assert_eq!(message.expires_at, Some(world.now().plus_ms(1_000)));
+    assert_eq!(message.handled_by.as_deref(), Some("h"));
+    // Its conversation goes on; what is said again is said once, and said otherwise refused.
+    let next = send(&from("ceo", "vp-a"), offer()).await.unwrap();
+    assert_eq!((next.delivery, next.message.status), (None, Status::Pending));
+    let again = send(&new, Vec::new()).await.unwrap();
+    assert!(again.duplicate && again.message.id == new.id);
+    let keyed = NewMessage { id: MessageId(Uuid::now_v7()), ..new.clone() };
+    let again = send(&keyed, Vec::new()).await.unwrap();
+    assert!(again.duplicate && again.message.id == new.id);
+    let other = NewMessage { payload: json!("else"), ..keyed };
+    let said = send(&other, Vec::new()).await.unwrap_err();
+    assert!(said.to_string().contains("used before"), "{said}");
+    let told = "SELECT count(*) FROM audit WHERE event = 'message_sent'";
+    assert_eq!(world.by_hand(told).unwrap(), "3");
 }
