@@ -2,8 +2,8 @@
 //!
 //! Two flights to the database: one statement reads everything that the decision needs, the rule
 //! decides here, and the message, its audit, its first delivery and the commit travel together. On
-//! PostgreSQL a way that was open before is gone in one flight, as long as the registry of agents is
-//! the same: the statement itself looks, so nothing is believed that is not so any more.
+//! PostgreSQL a way that was open before is gone in one flight, as long as the registry of agents
+//! is the same: the statement itself looks, so nothing is believed that is not so any more.
 //!
 //! Invariant: a repeated send is answered like the first, whatever the hierarchy has become since.
 //! A handler that waits may be given the message in the same transaction.
@@ -276,11 +276,9 @@ fn consider(tx: &mut dyn Tx, new: &NewMessage, speaker: Speaker) -> Result<Known
         }
         None => None,
     };
-    let sender = match agent(row, AT + 6, AT + 11)? {
-        // Grants that nobody can read are none.
-        Some(agent) => Some((agent, kept(row, AT + 9).unwrap_or_default())),
-        None => None,
-    };
+    // Grants that nobody can read are none.
+    let granted = |agent| (agent, kept(row, AT + 9).unwrap_or_default());
+    let sender = agent(row, AT + 6, AT + 11)?.map(granted);
     let registry = match tx.dialect() {
         Dialect::Postgres => Some(row.int(AT + 12)?),
         Dialect::Sqlite => None,
