@@ -182,6 +182,15 @@ pub enum Refusal {
     /// The replay would do something that must not be done twice, or cannot be done.
     #[error("{0}")]
     Replay(#[from] crate::replay::Refused),
+    /// Nobody can read what would have to be repeated.
+    #[error(
+        "nobody can read what {what} says, so it cannot be delivered again; it stays as it is: \
+         send a new message, and abandon it"
+    )]
+    Unreadable {
+        /// What holds it, such as `the dead letter`.
+        what: &'static str,
+    },
     /// A voice does not count.
     #[error(transparent)]
     Approval(Refused),
@@ -211,6 +220,7 @@ impl Refusal {
             Refusal::NotPermitted { .. } => "not_permitted",
             Refusal::IllegalTransition { .. } | Refusal::IllegalStep { .. } => "illegal_transition",
             Refusal::NotDue => "not_due",
+            Refusal::Unreadable { .. } => "unreadable",
             Refusal::UnknownTask | Refusal::Unknown { .. } => "not_found",
             Refusal::AlreadyExists { .. } => "already_exists",
             Refusal::IdempotencyKeyReused { .. } => "idempotency_key_reused",

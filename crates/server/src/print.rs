@@ -183,6 +183,12 @@ impl Cell {
         Cell { text: safe(text).into_owned(), paint: Paint::Plain }
     }
 
+    /// What it shows.
+    #[cfg(test)]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// A cell with the state of a task.
     pub fn status(status: &str) -> Cell {
         Cell::painted(status, Paint::of_status(status))

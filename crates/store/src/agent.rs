@@ -3,6 +3,8 @@
 //! Invariant: nobody is above itself; a parent, a venture and a portfolio are there when an agent
 //! is given them. What tasks take over is read at a submit and kept with them, and not read later.
 //! Every change is in the audit, with what was there before.
+//! An agent that was written by hand, past the database's checks, is read as far as it can be: what
+//! nobody understands counts as not said, and never keeps anybody from the others.
 //! Absent: removal. An agent is archived, and what it did stays.
 
 use crate::audit;
@@ -15,7 +17,9 @@ use crate::value::{Row, Value};
 use crate::venture;
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use windlass_domain::agent::{AgentPatch, AgentSpec, Given, MAX_DEPTH, Unit, check_parent};
+use windlass_domain::agent::{
+    AgentPatch, AgentSpec, Executor, Given, MAX_DEPTH, Unit, check_parent,
+};
 use windlass_domain::json;
 use windlass_domain::refusal::Refusal;
 use windlass_domain::time::Timestamp;
@@ -53,6 +57,8 @@ pub struct Agent {
     pub updated_at: Timestamp,
     /// Since when it is gone.
     pub archived_at: Option<Timestamp>,
+    /// The fields that somebody wrote by hand and nobody can read; they count as not said.
+    pub unreadable: Vec<&'static str>,
 }
 
 impl Agent {
@@ -72,6 +78,26 @@ pub struct AgentFilter {
     pub portfolio: Option<String>,
     /// Those that are archived, too.
     pub archived: bool,
+}
+
+/// What is said about an agent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Said {
+    /// All of it: what is left out is unset.
+    All(AgentSpec),
+    /// Some of it: the rest stays as it stands when it is written.
+    Some(AgentPatch),
+}
+
+/// What a write came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// There was no such agent.
+    Created,
+    /// It is another one than before.
+    Changed,
+    /// It was like that before.
+    Unchanged,
 }
 
 /// The repository of agents; cheap to clone.
@@ -95,31 +121,43 @@ impl Agents {
             }
             _ => Ok(spec.clone()),
         };
-        self.set("agent_create", name, make, actor).await
+        Ok(self.write("agent_create", name, make, actor).await?.0)
     }
 
     /// Writes an agent, or writes it anew.
     pub async fn put(&self, name: &str, spec: AgentSpec, actor: &str) -> Outcome<Agent> {
-        self.set("agent_put", name, move |_| Ok(spec.clone()), actor).await
+        Ok(self.set(name, Said::All(spec), actor).await?.0)
     }
 
     /// Changes what is said and leaves the rest as it stands when it is written. An agent that is
     /// not there begins with nothing else.
     pub async fn patch(&self, name: &str, patch: AgentPatch, actor: &str) -> Outcome<Agent> {
-        let make = move |before: Option<&Agent>| {
-            let before = before.map(|agent| agent.spec.clone()).unwrap_or_default();
-            Ok(patch.clone().over(before))
-        };
-        self.set("agent_patch", name, make, actor).await
+        Ok(self.set(name, Said::Some(patch), actor).await?.0)
     }
 
-    async fn set(
+    /// Says something about an agent; what that came to.
+    pub async fn set(&self, name: &str, said: Said, actor: &str) -> Outcome<(Agent, Written)> {
+        let operation = match said {
+            Said::All(_) => "agent_put",
+            Said::Some(_) => "agent_patch",
+        };
+        let make = move |before: Option<&Agent>| match &said {
+            Said::All(spec) => Ok(spec.clone()),
+            Said::Some(patch) => {
+                let before = before.map(|agent| agent.spec.clone()).unwrap_or_default();
+                Ok(patch.clone().over(before))
+            }
+        };
+        self.write(operation, name, make, actor).await
+    }
+
+    async fn write(
         &self,
         operation: &'static str,
         name: &str,
         make: impl Fn(Option<&Agent>) -> Result<AgentSpec, Refusal> + Send + 'static,
         actor: &str,
-    ) -> Outcome<Agent> {
+    ) -> Outcome<(Agent, Written)> {
         let (name, actor) = (name.to_owned(), actor.to_owned());
         let body = move |tx: &mut dyn Tx| {
             tx.run(Call::one(&LOCK, Vec::new()))?;
@@ -129,19 +167,24 @@ impl Agents {
                 Err(refusal) => return Ok(Err(refusal)),
             };
             match before {
-                Some(same) if same.spec == spec => return Ok(Ok(same)),
+                Some(same) if same.spec == spec && same.unreadable.is_empty() => {
+                    return Ok(Ok((same, Written::Unchanged)));
+                }
                 _ => {}
             }
             if let Err(refusal) = fits(tx, &name, before.as_ref(), &spec)? {
                 return Ok(Err(refusal));
             }
             write(tx, &name, &spec)?;
-            let event = if before.is_some() { "agent_changed" } else { "agent_created" };
+            let (event, written) = match before {
+                Some(_) => ("agent_changed", Written::Changed),
+                None => ("agent_created", Written::Created),
+            };
             let told = json!({
                 "agent": name, "before": before.map(|agent| agent.spec), "after": spec,
             });
             audit::write(tx, &actor, event, &told)?;
-            Ok(Ok(find(tx, &name)?.ok_or_else(|| lost(operation))?))
+            Ok(Ok((find(tx, &name)?.ok_or_else(|| lost(operation))?, written)))
         };
         self.store.write(operation, body).await?.map_err(Rejection::Refused)
     }
@@ -303,9 +346,13 @@ fn lost(operation: &str) -> Error {
     Error::Internal { operation: operation.into(), detail: "no row".into() }
 }
 
-fn kept<T: DeserializeOwned>(row: &Row, at: usize) -> Result<T> {
-    let damaged = |e: serde_json::Error| Error::Corrupt(format!("an agent: {e}"));
-    serde_json::from_value(row.json(at)?).map_err(damaged)
+/// What a column of an agent says, if it can be read.
+pub(crate) fn kept<T: DeserializeOwned>(row: &Row, at: usize) -> Option<T> {
+    let read = row.json(at).ok().and_then(|said| serde_json::from_value(said).ok());
+    if read.is_none() {
+        tracing::warn!(column = at, "an agent that was written by hand cannot be read in full");
+    }
+    read
 }
 
 fn word(row: &Row, at: usize) -> Result<Option<String>> {
@@ -318,11 +365,18 @@ fn given(row: &Row) -> Result<Given> {
         queue: word(row, 2)?,
         venture: word(row, 3)?,
         portfolio: word(row, 4)?,
-        retry_policy: kept(row, 5)?,
+        retry_policy: kept(row, 5).unwrap_or_default(),
     })
 }
 
 fn read(row: &Row) -> Result<Agent> {
+    let executor = (!row.is_null(7)).then(|| kept::<Executor>(row, 7));
+    let (retry_policy, authority) = (kept(row, 8), kept(row, 9));
+    let unreadable = [
+        ("executor", matches!(executor, Some(None))),
+        ("retry_policy", retry_policy.is_none()),
+        ("authority", authority.is_none()),
+    ];
     Ok(Agent {
         name: row.text(0)?.to_owned(),
         spec: AgentSpec {
@@ -332,13 +386,14 @@ fn read(row: &Row) -> Result<Agent> {
             portfolio: word(row, 4)?,
             queue: word(row, 5)?,
             worker_type: word(row, 6)?,
-            executor: row.maybe(7, kept)?,
-            retry_policy: kept(row, 8)?,
-            authority: kept(row, 9)?,
+            executor: executor.flatten(),
+            retry_policy: retry_policy.unwrap_or_default(),
+            authority: authority.unwrap_or_default(),
         },
         venture_portfolio: word(row, 10)?,
         created_at: row.time(11)?,
         updated_at: row.time(12)?,
         archived_at: row.maybe(13, Row::time)?,
+        unreadable: unreadable.into_iter().filter(|(_, is)| *is).map(|(name, _)| name).collect(),
     })
 }

@@ -229,10 +229,11 @@ fn redeliver(tx: &mut dyn Tx, again: &Redelivery) -> Result<Result<message::Mess
     let Some(letter) = found.first().map(read).transpose()? else {
         return Ok(Err(Refusal::Unknown { what: "dead letter" }));
     };
-    let original = |field: &str| letter.original.get(field);
-    let priority = original("priority").and_then(Json::as_i64).unwrap_or(0);
+    let Some((payload, priority)) = content(tx, &letter)? else {
+        return Ok(Err(Refusal::Unreadable { what: "the dead letter" }));
+    };
     let new = NewMessage {
-        priority: i32::try_from(priority).unwrap_or(0),
+        priority,
         correlation_id: letter.correlation_id.clone().or(Some(again.message.to_string())),
         sent_by: again.deed.actor.clone(),
         redelivery_of: Some(again.message),
@@ -241,7 +242,7 @@ fn redeliver(tx: &mut dyn Tx, again: &Redelivery) -> Result<Result<message::Mess
             &letter.from,
             again.to.as_deref().unwrap_or(&letter.to),
             &letter.kind,
-            original("payload").cloned().unwrap_or_default(),
+            payload,
         )
     };
     if message::receiver(tx, &new.to)?.is_err() {
@@ -253,6 +254,20 @@ fn redeliver(tx: &mut dyn Tx, again: &Redelivery) -> Result<Result<message::Mess
     }
     message::deliver(tx, &new)?;
     message::find(tx, again.new)?.map(Ok).ok_or_else(|| message::lost("dead_letter_redeliver"))
+}
+
+/// What a dead letter says, and how urgent that is. The message itself is asked first: it has what
+/// was truly sent, while a copy of what nobody can read holds other words in its place.
+fn content(tx: &mut dyn Tx, letter: &DeadLetter) -> Result<Option<(Json, i32)>> {
+    if let Some(message) = message::find(tx, letter.message)? {
+        // A message that could not be kept as it was made has those words itself.
+        let is_replaced = letter.reason == Reason::Invalid && message.payload == unreadable();
+        let can_be_read = !message.is_unreadable && !is_replaced;
+        return Ok(can_be_read.then_some((message.payload, message.priority)));
+    }
+    let priority = letter.original.get("priority").and_then(Json::as_i64).unwrap_or(0);
+    let payload = letter.original.get("payload").filter(|payload| **payload != unreadable());
+    Ok(payload.cloned().map(|payload| (payload, i32::try_from(priority).unwrap_or(0))))
 }
 
 fn nobody(to: &str) -> Refusal {

@@ -78,12 +78,13 @@ pub(crate) fn agent_converses() -> String {
 #[derive(Clone)]
 pub struct Messages {
     store: Store,
+    ways: send::Ways,
 }
 
 impl Messages {
     /// The messages of one database.
     pub fn new(store: Store) -> Messages {
-        Messages { store }
+        Messages { store, ways: send::Ways::default() }
     }
 }
 

@@ -75,6 +75,7 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(53, "repeat", "0053_repeat"),
     migration!(54, "letter", "0054_letter"),
     migration!(55, "trace", "0055_trace"),
+    migration!(56, "contract", "0056_contract"),
     migration!(57, "lean", "0057_lean"),
 ];
 

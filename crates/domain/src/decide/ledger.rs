@@ -49,7 +49,7 @@ pub(super) fn report(
     change(task, Event::Report, to, after, metadata, now)
 }
 
-/// Touches only rows in flight; staleness counts from the first beat on.
+/// Touches only what has not ended; staleness counts from the first beat on.
 pub(super) fn beat(task: &Snapshot, now: Timestamp) -> Result<Decision, Refusal> {
     if task.profile != Profile::Ledger {
         return Err(illegal(task, Event::Report));

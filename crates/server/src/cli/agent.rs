@@ -29,7 +29,7 @@ enum Action {
         #[command(flatten)]
         said: Said,
     },
-    /// Change what is given; an agent that is not there is created.
+    /// Change what is given; an agent that is not there is created, and that is said.
     #[command(after_help = "Examples:
   windlass agent set scout --max-retries 5 --backoff '{\"base_ms\": 2000}' --on-exhausted failed
   windlass agent set scout --parent ada --unset venture")]
@@ -218,10 +218,20 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
             return listing.show(&client, context).await;
         }
     };
-    let agent = client.call(&call, Patience::SHORT).await?.body;
+    let answer = client.call(&call, Patience::SHORT).await?;
+    let agent = &answer.body;
     if context.json {
-        print::json_line(&agent);
+        print::json_line(agent);
         return Ok(0);
+    }
+    // A name with a slip in it makes an agent that nobody meant.
+    if let Some(change) = answer.header("windlass-change") {
+        let done = match change {
+            "created" => "created a new agent",
+            "unchanged" => "nothing changed of the agent",
+            _ => "changed the agent",
+        };
+        print::note(&format!("{done} `{}`", print::safe(text(&agent["name"]))));
     }
     let policy = &agent["retry_policy"];
     for (name, value) in [
@@ -240,6 +250,7 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
         ("backoff", &policy["backoff"]),
         ("updated_at", &agent["updated_at"]),
         ("archived_at", &agent["archived_at"]),
+        ("unreadable", &agent["unreadable"]),
     ] {
         let shown = match value {
             Value::Null => continue,
@@ -300,7 +311,8 @@ async fn tree(
     }
     if let (true, Some(root)) = (lines.is_empty(), &root) {
         let told = format!("there is no agent `{}`", print::safe(root));
-        return Err(Failure::new("not_found", told, 1));
+        let hint = "`windlass agent list` shows all agents";
+        return Err(Failure::new("not_found", told, 1).hint(hint));
     }
     if lines.is_empty() {
         print::note("no agents; create one with `windlass agent create NAME --role ceo`");

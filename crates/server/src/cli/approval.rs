@@ -2,6 +2,7 @@
 //!
 //! Invariant: what is shown is exactly what will run, with everything that could deceive escaped.
 
+use super::poison::nothing;
 use super::task::{age, text};
 use super::{Connection, Context, Failure, argument};
 use crate::client::{Call, Client, Patience};
@@ -133,7 +134,9 @@ async fn list(arguments: ListArguments, client: &Client, context: &Context) -> R
     }
     let items = answer["items"].as_array().map(Vec::as_slice).unwrap_or_default();
     if items.is_empty() {
-        print::note("no approvals; --all-states shows those that were decided");
+        let is_filtered = arguments.task.is_some() || arguments.gate.is_some();
+        let empty = "no approvals; --all-states shows those that were decided";
+        print::note(nothing(empty, is_filtered, arguments.cursor.is_some()));
         return Ok(0);
     }
     let rows: Vec<_> = items.iter().map(row).collect();

@@ -88,9 +88,9 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
                 path: "/v1/audit",
                 filters: which.filters(),
                 page,
-                headings: &["SEQ", "AGE", "ACTOR", "EVENT", "REASON", "DETAIL"],
+                headings: &["SEQ", "AGE", "ACTOR", "EVENT", "SUBJECT", "REASON", "DETAIL"],
                 row,
-                empty: "the audit has no such entry",
+                empty: "the audit is empty",
             };
             listing.show(&client, context).await
         }
@@ -121,13 +121,51 @@ async fn export(
     }
 }
 
+/// Why something was done, or refused: in somebody's words, or as the rule that said no.
+fn reason(detail: &Value) -> &str {
+    let rule = text(&detail["rule"]);
+    if rule.is_empty() { text(&detail["reason"]) } else { rule }
+}
+
+/// The rest of an entry. Of a message it is told who wrote to whom; the whole is in the JSON.
+fn detail(detail: &Value) -> String {
+    match (text(&detail["from"]), text(&detail["to"]), text(&detail["type"])) {
+        (from, to, kind) if !from.is_empty() && !to.is_empty() => format!("{from} to {to}: {kind}"),
+        _ => detail.to_string(),
+    }
+}
+
 fn row(entry: &Value) -> Vec<Cell> {
     vec![
         Cell::new(&entry["seq"].to_string()),
         Cell::new(&age(&entry["at"])),
         Cell::new(text(&entry["actor"])),
         Cell::new(text(&entry["event"])),
-        Cell::new(text(&entry["detail"]["reason"])),
-        Cell::new(&entry["detail"].to_string()),
+        Cell::new(text(&entry["subject"])),
+        Cell::new(reason(&entry["detail"])),
+        Cell::new(&detail(&entry["detail"])),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Both stood behind the end of a cell that was cut.
+    #[test]
+    fn a_refused_send_is_shown_with_its_rule_and_its_subject() {
+        let id = "01890a5d-ac96-774b-bcce-b302099a8057";
+        let entry = json!({
+            "seq": 7, "at": "2026-01-31T12:00:00.000Z", "actor": "key:worker",
+            "event": "message_refused", "subject": id,
+            "detail": {
+                "message": id, "from": "scout", "to": "ceo", "type": "note",
+                "correlation_id": id, "rule": "other_line",
+            },
+        });
+        let row = row(&entry);
+        let shown: Vec<&str> = row.iter().map(Cell::text).collect();
+        assert_eq!(shown[3..], ["message_refused", id, "other_line", "scout to ceo: note"]);
+    }
 }

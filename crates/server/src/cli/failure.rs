@@ -114,14 +114,33 @@ impl From<client::Error> for Failure {
     }
 }
 
+/// Where to look for what was not found: the server says what it was.
+fn missing(detail: &str) -> &'static str {
+    match detail.strip_prefix("there is no such ").unwrap_or_default() {
+        "agent" | "agent to write to" => "check the name; `windlass agent list` shows all agents",
+        "venture" => "check the name; `windlass venture list` shows all ventures",
+        "portfolio" => "check the name; `windlass portfolio list` shows all portfolios",
+        "message" => "check the id; `windlass message list` shows the newest messages",
+        "dead letter" => "check the id; `windlass dead-letter list` shows the open ones",
+        "delegation" => "check the id; `windlass delegation list` shows the newest ones",
+        "approval" => "check the id; `windlass approval list` shows what waits for an answer",
+        "alert" => "check the id; `windlass alert list` shows the newest alerts",
+        "pool" => "check the name; `windlass pool list` shows all pools",
+        "limit" => "`windlass limit list` shows all limits",
+        "pause" => "`windlass pause` shows what is paused",
+        "task in the poison queue" => "check the id; `windlass poison list` shows what is open",
+        "step" => "check the id; `windlass step list TASK` shows the steps of a task",
+        "signal" => "check the task and the name; nobody has sent such a signal",
+        _ => "check the id; `windlass task list` shows the newest tasks",
+    }
+}
+
 /// What to do about a refusal, where the server's words do not say it for a command line.
 fn hint(refused: &str, status: u16, detail: &str) -> Option<&'static str> {
     Some(match (refused, status) {
         (_, 401) => "set WINDLASS_KEY, or `key` in windlass.toml, to a key of this server",
         (_, 403) => "use a key that may do this",
-        ("not_found", _) if detail.contains("limit") => "`windlass limit list` shows all limits",
-        ("not_found", _) if detail.contains("pause") => "`windlass pause` shows what is paused",
-        ("not_found", _) => "check the id; `windlass task list` shows the newest tasks",
+        ("not_found", _) => missing(detail),
         ("draining", _) => "`windlass pause` lists what is stopped, `windlass resume` ends it",
         ("queue_full", _) => "wait until tasks are done, start more workers, or raise the limit",
         ("idempotency_key_reused", _) => "use a new --idempotency-key for another request",
@@ -150,5 +169,44 @@ impl From<StoreError> for Failure {
             | StoreError::Internal { .. } => 1,
         };
         Failure::new(error.code(), error.to_string(), exit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windlass::domain::approval::Refused;
+    use windlass::domain::refusal::Refusal;
+
+    /// Whoever looked for an agent was sent to the list of tasks.
+    #[test]
+    fn the_hint_is_about_what_was_not_found() {
+        let whats = [
+            ("agent", "agent list"),
+            ("agent to write to", "agent list"),
+            ("venture", "venture list"),
+            ("portfolio", "portfolio list"),
+            ("message", "message list"),
+            ("dead letter", "dead-letter list"),
+            ("delegation", "delegation list"),
+            ("alert", "alert list"),
+            ("pool", "pool list"),
+            ("limit", "limit list"),
+            ("pause", "windlass pause"),
+            ("task in the poison queue", "poison list"),
+        ];
+        for (what, wanted) in whats {
+            let told = missing(&Refusal::Unknown { what }.to_string());
+            assert!(told.contains(wanted), "{what}: {told}");
+        }
+        for (refusal, wanted) in [
+            (Refusal::UnknownTask, "task list"),
+            (Refusal::UnknownStep, "step list"),
+            (Refusal::Approval(Refused::UnknownApproval), "approval list"),
+        ] {
+            let told = missing(&refusal.to_string());
+            assert!(told.contains(wanted), "{refusal}: {told}");
+        }
+        assert!(missing("there is nothing at this address").contains("task list"));
     }
 }

@@ -67,7 +67,23 @@ enum Action {
         #[arg(long, value_name = "ID")]
         lease: String,
     },
+    /// Hold a message for longer.
+    #[command(after_help = "Examples:
+  windlass message heartbeat 01890a5d-ac96-774b-bcce-b302099a8057 --lease LEASE --for 5m")]
+    Heartbeat {
+        /// The message's id.
+        id: String,
+        /// The lease that its claim gave.
+        #[arg(long, value_name = "ID")]
+        lease: String,
+        /// How long, from now on [default: 1m].
+        #[arg(long = "for", value_name = "SPAN", value_parser = span)]
+        span: Option<Duration>,
+    },
     /// Give a message back: it is tried again after a while.
+    #[command(after_help = "Examples:
+  windlass message nack 01890a5d-ac96-774b-bcce-b302099a8057 --lease LEASE --retry-after 10m
+  windlass message nack 01890a5d-ac96-774b-bcce-b302099a8057 --lease LEASE --reject")]
     Nack {
         /// The message's id.
         id: String,
@@ -77,6 +93,9 @@ enum Action {
         /// Why, in words.
         #[arg(long)]
         reason: Option<String>,
+        /// Try it again after this span, instead of after the backoff; for instance 10m.
+        #[arg(long, value_name = "SPAN", value_parser = span, conflicts_with = "reject")]
+        retry_after: Option<Duration>,
         /// Nobody can ever handle it: it becomes a dead letter.
         #[arg(long)]
         reject: bool,
@@ -194,11 +213,27 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
             let call = Call::post(format!("/v1/messages/{}/ack", id(&message)?), body);
             shown(&client.call(&call, Patience::SHORT).await?.body, context)
         }
-        Action::Nack { id: message, lease, reason, reject } => {
+        Action::Heartbeat { id: message, lease, span } => {
+            let lease_ms = span.map(|span| json!(ms(span)));
+            let body = given(vec![("lease_id", Some(json!(id(&lease)?))), ("lease_ms", lease_ms)]);
+            let call = Call::post(format!("/v1/messages/{}/heartbeat", id(&message)?), body);
+            let answer = client.call(&call, Patience::SHORT).await?.body;
+            if context.json {
+                print::json_line(&answer);
+            } else {
+                field("lease_expires_at", &answer["lease_expires_at"]);
+            }
+            Ok(0)
+        }
+        Action::Nack { id: message, lease, reason, retry_after, reject } => {
             let error = reason.map(|text| json!({ "code": "ERROR", "message": text }));
             let lease = Some(json!(id(&lease)?));
-            let body =
-                given(vec![("lease_id", lease), ("error", error), ("reject", Some(json!(reject)))]);
+            let body = given(vec![
+                ("lease_id", lease),
+                ("error", error),
+                ("retry_after_ms", retry_after.map(|span| json!(ms(span)))),
+                ("reject", Some(json!(reject))),
+            ]);
             let call = Call::post(format!("/v1/messages/{}/nack", id(&message)?), body);
             shown(&client.call(&call, Patience::SHORT).await?.body, context)
         }
@@ -223,8 +258,11 @@ async fn send(arguments: SendArguments, client: &Client, context: &Context) -> R
         ("idempotency_key", arguments.key.map(Value::from)),
         ("ttl_ms", arguments.ttl.map(|ttl| json!(ms(ttl)))),
     ]);
-    let call = Call::post("/v1/messages", body);
-    shown(&client.call(&call, Patience::SHORT).await?.body, context)
+    let answer = client.call(&Call::post("/v1/messages", body), Patience::SHORT).await?;
+    if answer.header("windlass-duplicate") == Some("true") && !context.json {
+        print::note("it was sent already; nothing was added");
+    }
+    shown(&answer.body, context)
 }
 
 async fn claim(call: Call, client: &Client, context: &Context) -> Result<u8, Failure> {

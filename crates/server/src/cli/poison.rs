@@ -123,6 +123,12 @@ pub(super) struct Listing<'a> {
 impl Listing<'_> {
     pub async fn show(self, client: &Client, context: &Context) -> Result<u8, Failure> {
         let mut call = Call::get(self.path).query("limit", self.page.limit);
+        // What is archived comes in addition, and whether alerts are seen is no property of theirs.
+        let narrows = |(name, value): &(&str, Option<String>)| {
+            !["archived", "acknowledged"].contains(name) && value.is_some()
+        };
+        let is_filtered = self.filters.iter().any(narrows);
+        let is_later = self.page.cursor.is_some();
         let filters = self.filters.into_iter().chain([("cursor", self.page.cursor)]);
         for (name, value) in filters {
             if let Some(value) = value {
@@ -136,7 +142,7 @@ impl Listing<'_> {
         }
         let items = answer["items"].as_array().map(Vec::as_slice).unwrap_or_default();
         if items.is_empty() {
-            print::note(self.empty);
+            print::note(nothing(self.empty, is_filtered, is_later));
             return Ok(0);
         }
         print::table(self.headings, &items.iter().map(self.row).collect::<Vec<_>>());
@@ -144,6 +150,15 @@ impl Listing<'_> {
             print::note(&format!("more with --cursor {}", print::safe(cursor)));
         }
         Ok(0)
+    }
+}
+
+/// What an empty list says: what is left out by filters may be there all the same.
+pub(super) fn nothing(empty: &'static str, is_filtered: bool, is_later: bool) -> &'static str {
+    match (is_filtered, is_later) {
+        (_, true) => "that was all",
+        (true, false) => "nothing matches these filters; leave one out to see more",
+        (false, false) => empty,
     }
 }
 

@@ -1,5 +1,6 @@
 //! `windlass task …`: find, show and cancel; submitting and waiting have files of their own.
 
+use super::poison::nothing;
 use super::{Connection, Context, Failure, argument, replay, step, submit, wait, why};
 use crate::client::{Call, Client, Patience};
 use crate::print::{self, Cell, Paint};
@@ -156,6 +157,9 @@ pub(super) fn path(id: &str, rest: &str) -> Result<String, Failure> {
 
 async fn list(arguments: ListArguments, client: &Client, context: &Context) -> Result<u8, Failure> {
     let mut call = Call::get("/v1/tasks");
+    let mut is_filtered =
+        !arguments.status.is_empty() || arguments.in_flight || arguments.tag.is_some();
+    let is_later = arguments.cursor.is_some();
     if !arguments.status.is_empty() {
         call = call.query("status", arguments.status.join(","));
     }
@@ -182,6 +186,7 @@ async fn list(arguments: ListArguments, client: &Client, context: &Context) -> R
     ] {
         if let Some(value) = value {
             call = call.query(name, value);
+            is_filtered = true;
         }
     }
     let limit = if arguments.all { 1_000 } else { arguments.limit };
@@ -206,14 +211,16 @@ async fn list(arguments: ListArguments, client: &Client, context: &Context) -> R
         }
     }
     if !context.json {
-        print_list(&rows, cursor.as_deref());
+        print_list(&rows, cursor.as_deref(), nothing(EMPTY, is_filtered, is_later));
     }
     Ok(0)
 }
 
-fn print_list(rows: &[Vec<Cell>], cursor: Option<&str>) {
+const EMPTY: &str = "no tasks; submit one with `windlass task submit --queue QUEUE '{\"a\": 1}'`";
+
+fn print_list(rows: &[Vec<Cell>], cursor: Option<&str>, nothing: &str) {
     if rows.is_empty() {
-        print::note("no tasks; submit one with `windlass task submit --queue QUEUE '{\"a\": 1}'`");
+        print::note(nothing);
         return;
     }
     print::table(&["ID", "STATUS", "QUEUE", "NAME", "ATTEMPT", "AGE", "ERROR"], rows);

@@ -6,8 +6,9 @@ use super::request::{Body, Params};
 use super::{Api, Caller, Problem, cursor};
 use axum::Json;
 use axum::extract::{Extension, FromRequestParts, Path, State};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::http::{HeaderName, StatusCode};
+use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use windlass::domain::agent::{
@@ -16,7 +17,7 @@ use windlass::domain::agent::{
 use windlass::domain::refusal::Refusal;
 use windlass::domain::time::Timestamp;
 use windlass::domain::validate;
-use windlass::store::agent::{Agent, AgentFilter};
+use windlass::store::agent::{Agent, AgentFilter, Said, Written};
 
 /// A name in the path.
 pub struct Name(pub(super) String);
@@ -97,13 +98,18 @@ pub struct AgentBody {
     updated_at: Timestamp,
     #[schema(value_type = Option<String>, format = DateTime)]
     archived_at: Option<Timestamp>,
+    /// The fields that were written by hand and that nobody can read; they count as not set. Left
+    /// out where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    unreadable: Vec<&'static str>,
 }
 
 impl From<Agent> for AgentBody {
     fn from(agent: Agent) -> AgentBody {
         let portfolio = agent.portfolio().map(str::to_owned);
         let worker_type = agent.spec.worker_type().map(str::to_owned);
-        let Agent { name, spec, created_at, updated_at, archived_at, .. } = agent;
+        let Agent { name, spec, created_at, updated_at, archived_at, unreadable, .. } = agent;
         let AgentSpec { role, parent, venture, queue, executor, .. } = spec;
         AgentBody {
             name,
@@ -119,6 +125,7 @@ impl From<Agent> for AgentBody {
             created_at,
             updated_at,
             archived_at,
+            unreadable,
         }
     }
 }
@@ -195,29 +202,46 @@ pub async fn create(
 #[utoipa::path(put, path = "/v1/agents/{name}", tag = "agents",
     operation_id = "put_agent", params(("name" = String, Path)),
     request_body = AgentRequest,
-    responses((status = 200, description = "The agent", body = AgentBody)))]
+    responses((status = 200, description = "The agent", body = AgentBody,
+        headers(("Windlass-Change" = String,
+            description = "`created`, `changed` or `unchanged`")))))]
 pub async fn put(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Name(name): Name,
     Body(said): Body<AgentPatch>,
-) -> Result<Json<AgentBody>> {
-    let spec = said.over(AgentSpec::default());
-    Ok(Json(api.engine.put_agent(&name, spec, &caller.actor).await?.into()))
+) -> Result<Response> {
+    let said = Said::All(said.over(AgentSpec::default()));
+    Ok(answer(api.engine.set_agent(&name, said, &caller.actor).await?))
+}
+
+/// Tells what a write came to.
+const CHANGE: HeaderName = HeaderName::from_static("windlass-change");
+
+/// An agent that is new is answered as such: whoever meant another name sees it.
+fn answer((agent, written): (Agent, Written)) -> Response {
+    let change = match written {
+        Written::Created => "created",
+        Written::Changed => "changed",
+        Written::Unchanged => "unchanged",
+    };
+    ([(CHANGE, change)], Json(AgentBody::from(agent))).into_response()
 }
 
 /// Change what is named about an agent; `null` unsets. An agent that is not there is created.
 #[utoipa::path(patch, path = "/v1/agents/{name}", tag = "agents",
     operation_id = "change_agent", params(("name" = String, Path)),
     request_body = AgentRequest,
-    responses((status = 200, description = "The agent", body = AgentBody)))]
+    responses((status = 200, description = "The agent", body = AgentBody,
+        headers(("Windlass-Change" = String,
+            description = "`created`, `changed` or `unchanged`")))))]
 pub async fn patch(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Name(name): Name,
     Body(said): Body<AgentPatch>,
-) -> Result<Json<AgentBody>> {
-    Ok(Json(api.engine.patch_agent(&name, said, &caller.actor).await?.into()))
+) -> Result<Response> {
+    Ok(answer(api.engine.set_agent(&name, Said::Some(said), &caller.actor).await?))
 }
 
 /// Archive an agent: it is listed no more and gets nobody new below it. What it did, and what it

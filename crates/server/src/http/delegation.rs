@@ -226,8 +226,10 @@ fn answer(id: TaskId, reported: Reported) -> Json<StatusAnswer> {
     })
 }
 
-fn changed(status: TaskState) -> Reported {
-    Reported { status: Some(status), unchanged: None }
+/// A word that is answered like the first one changed nothing if it stood there before.
+fn changed(status: TaskState, before: Option<TaskState>) -> Reported {
+    let unchanged = (before == Some(status)).then_some(Unchanged::SameStatus);
+    Reported { status: Some(status), unchanged }
 }
 
 fn change() -> ChangeId {
@@ -275,12 +277,13 @@ pub async fn status(
         let command = Command::Report { to, result, error: request.error, holder };
         return Ok(answer(id, api.engine.report(Ask::new(id, command, caller.actor)).await?));
     };
+    let before = api.engine.tasks().show(id).await?.map(|task| task.status);
     let (task, actor) = (id, caller.actor);
     let how = match to {
         TaskState::Running => {
             let start = Start { task, lease, actor, change: change() };
             return match single(api.engine.begin(vec![start]).await) {
-                Ok(_) => Ok(answer(id, changed(TaskState::Running))),
+                Ok(_) => Ok(answer(id, changed(TaskState::Running, before))),
                 Err(problem) => unless_over(&api, id, Some(to), problem).await,
             };
         }
@@ -297,7 +300,7 @@ pub async fn status(
     let (usage, reason) = (None, None);
     let item = Finish { task, lease, how, usage, actor, reason, change: change() };
     match single(api.engine.finish(vec![item]).await) {
-        Ok(status) => Ok(answer(id, changed(status))),
+        Ok(status) => Ok(answer(id, changed(status, before))),
         Err(problem) => unless_over(&api, id, Some(to), problem).await,
     }
 }
@@ -332,7 +335,7 @@ pub struct DelegationHeartbeat {
     lease_id: Option<LeaseId>,
 }
 
-/// Say that a delegation is alive. Only one in flight is touched.
+/// Say that a delegation is alive. One that has ended is not touched.
 #[utoipa::path(post, path = "/v1/delegations/{id}/heartbeat", tag = "delegations",
     operation_id = "beat_delegation", params(("id" = Uuid, Path)),
     request_body = DelegationHeartbeat,
@@ -357,7 +360,7 @@ pub async fn heartbeat(
         change: change(),
     };
     match single(api.engine.tasks().heartbeat(vec![beat]).await) {
-        Ok(_) => Ok(answer(id, changed(TaskState::Running))),
+        Ok(_) => Ok(answer(id, changed(TaskState::Running, None))),
         Err(problem) => unless_over(&api, id, None, problem).await,
     }
 }
@@ -365,7 +368,7 @@ pub async fn heartbeat(
 /// What the sweeper did.
 #[derive(Serialize, ToSchema)]
 pub struct SweepBody {
-    /// Delegations in flight.
+    /// Delegations that had not ended.
     scanned: usize,
     /// Those that ended because their deadline had passed.
     failed_deadline: usize,
@@ -377,7 +380,7 @@ pub struct SweepBody {
     errors: usize,
 }
 
-/// Look once at all delegations in flight, as the sweeper does by itself.
+/// Look once at all delegations that have not ended, as the sweeper does by itself.
 #[utoipa::path(post, path = "/v1/delegations/sweep", tag = "delegations",
     operation_id = "sweep_delegations",
     responses((status = 200, description = "What it did", body = SweepBody)))]

@@ -295,6 +295,7 @@ fn step_conflicts(path: &str, method: &str) -> &'static [&'static str] {
         ("post", "/v1/tasks/{id}/steps/record") => &["illegal_step"],
         ("post", path) if path.starts_with("/v1/steps/{id}/") => &["illegal_step"],
         ("post", "/v1/signals") => &["task_finished"],
+        ("post", "/v1/dead-letters/{id}/redeliver") => &["unreadable"],
         ("post", "/v1/delegations/{id}/status" | "/v1/delegations/{id}/heartbeat") => {
             &["lease_lost", "already_finished", "illegal_transition"]
         }

@@ -159,6 +159,7 @@ pub const TITLES: &[(&str, &str)] = &[
     ("step_failed", "A person decided that the step has failed"),
     ("illegal_step", "The step does not stand where the call needs it"),
     ("task_finished", "The task has ended"),
+    ("unreadable", "Nobody can read what it says"),
     ("not_finished", "The task has not ended"),
     ("no_such_step", "The task has no such step"),
     ("not_idempotent", "Steps would run again that must not"),
@@ -237,6 +238,7 @@ impl From<Refusal> for Problem {
             | Refusal::IllegalTransition { .. }
             | Refusal::IllegalStep { .. }
             | Refusal::NotDue
+            | Refusal::Unreadable { .. }
             | Refusal::InDoubt { .. }
             | Refusal::StepState { .. }
             | Refusal::StepEnded { .. }

@@ -1,6 +1,7 @@
 -- Everything that a send must know, in one row: the time, the message that it repeats, its receiver
--- with the line above it, and its sender likewise if an agent speaks. Plain names may lead to
--- nobody; the bound keeps a tree that was damaged by hand from going round and round.
+-- with the line above it, its sender likewise if an agent speaks, and which registry it is. Plain
+-- names may lead to nobody; the bound keeps a tree that was damaged by hand from going round and
+-- round.
 SELECT {message_columns},
     coalesce($6::timestamptz, date_trunc('milliseconds', clock_timestamp())),
     a.name, a.venture, a.archived_at IS NOT NULL, {agent_handler}, {agent_converses},
@@ -16,7 +17,8 @@ SELECT {message_columns},
         UNION ALL
         SELECT p.parent, line.distance + 1 FROM line JOIN agent p ON p.name = line.name
         WHERE p.parent IS NOT NULL AND line.distance < $7::bigint)
-     SELECT coalesce(jsonb_agg(line.name ORDER BY distance), '[]') FROM line)
+     SELECT coalesce(jsonb_agg(line.name ORDER BY distance), '[]') FROM line),
+    (SELECT version FROM registry)
 FROM (SELECT 1) AS once
 LEFT JOIN agent a ON a.name = $4::text
 LEFT JOIN agent s ON s.name = $2::text AND $5::boolean

@@ -1,4 +1,5 @@
 -- transition: pending -> delivered, the first of an inbox that nobody else is taking.
+-- Guarded by its lease: a send may have given the handler something already.
 UPDATE message SET status = 'delivered', deliveries = deliveries + 1, lease_id = $2::uuid,
     lease_expires_at = $3::timestamptz, handled_by = $4::text, delivered_at = $5::timestamptz
 WHERE id = (
@@ -9,4 +10,5 @@ WHERE id = (
     LIMIT 1
     FOR UPDATE SKIP LOCKED)
   AND status = 'pending'
+  AND NOT EXISTS (SELECT 1 FROM message d WHERE d.lease_id = $2 AND d.status = 'delivered')
 RETURNING {message_returned}

@@ -1,3 +1,3 @@
--- How many delegations are in flight.
+-- How many delegations have not ended.
 SELECT count(*) FROM task_state st
 WHERE st.profile IN ('delegation', 'ledger') AND st.status IN ({living})

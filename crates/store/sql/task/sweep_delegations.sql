@@ -1,4 +1,4 @@
--- Delegations in flight that are overdue, and those that fell silent after a beat: a bounded number
+-- Open delegations that are overdue, and those that fell silent after a beat: a bounded number
 -- of each. A ledger delegation takes no lease, and may beat before its caller reports anything.
 -- Nothing is locked: whoever acts on one decides again under its lock.
 SELECT id FROM (

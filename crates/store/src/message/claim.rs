@@ -247,6 +247,15 @@ pub(crate) fn take_of(
             return Ok(Some((index, delivery)));
         }
     }
+    take_head(tx, agent, offers)
+}
+
+/// The same for leases that nobody can have used before.
+pub(super) fn take_head(
+    tx: &mut dyn Tx,
+    agent: &str,
+    offers: &[Claim],
+) -> Result<Option<(usize, Delivery)>> {
     let (now, names) = (tx.now()?, Value::TextList(vec![agent.to_owned()]));
     let heads = tx.run(Call::one(&HEADS_OF_AGENTS, vec![names, now.into(), Value::Int(1)]))?;
     let Some(head) = heads.first() else { return Ok(None) };
@@ -297,6 +306,11 @@ pub(super) fn bury_unreadable(tx: &mut dyn Tx, message: Message) -> Result<Messa
     bury(tx, message, Reason::Invalid, detail, Kept::default(), None, "windlass")
 }
 
+/// Whoever gets a row of this may begin a conversation of the agent.
+pub(super) fn conversing(agent: &str) -> Call<'static> {
+    Call::one(&CONVERSE, vec![agent.into()])
+}
+
 /// The statements that take the first message of an agent's inbox: the last one gives it. Where
 /// they travel together, a conversation that somebody else is beginning leaves it without a row.
 pub(super) fn taking(
@@ -314,7 +328,7 @@ pub(super) fn taking(
         now.into(),
     ];
     match converses {
-        true => vec![Call::one(&CONVERSE, vec![agent.into()]), Call::one(&TAKE_TURN, params)],
+        true => vec![conversing(agent), Call::one(&TAKE_TURN, params)],
         false => vec![Call::one(&TAKE, params)],
     }
 }

@@ -15,11 +15,12 @@ statement!(shared LIST, "message/list");
 statement!(shared LIST_TO, "message/list_to");
 statement!(shared LIST_FROM, "message/list_from");
 statement!(shared LIST_CORRELATION, "message/list_correlation");
+statement!(shared LIST_OWN, "message/list_own");
 statement!(shared DEPTH, "message/depth");
 
 /// All of the above.
 pub(crate) static STATEMENTS: &[&Statement] =
-    &[&LIST, &LIST_TO, &LIST_FROM, &LIST_CORRELATION, &DEPTH];
+    &[&LIST, &LIST_TO, &LIST_FROM, &LIST_CORRELATION, &LIST_OWN, &DEPTH];
 
 /// Which messages. Everything that is given must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -93,8 +94,12 @@ impl Messages {
             Filter { from: Some(_), .. } => &LIST_FROM,
             _ => &LIST,
         };
+        // What was written by hand, and says nothing of what it belongs to, belongs to its own id.
+        let own = filter.correlation_id.as_deref().and_then(|text| {
+            Uuid::try_parse(text).ok().filter(|id| id.hyphenated().to_string() == text)
+        });
         let body = move |tx: &mut dyn Tx| {
-            let params = vec![
+            let mut params = vec![
                 time.into(),
                 id.into(),
                 Value::Int(limit as i64 + 1),
@@ -106,9 +111,17 @@ impl Messages {
                 filter.since.into(),
                 filter.until.into(),
             ];
-            tx.run(Call::one(statement, params))?.iter().map(read).collect()
+            let mut found = tx.run(Call::one(statement, params.clone()))?;
+            if let Some(own) = own {
+                params[7] = own.into();
+                found.extend(tx.run(Call::one(&LIST_OWN, params))?);
+            }
+            found.iter().map(read).collect()
         };
         let mut found: Vec<Message> = self.store.read("message_list", body).await?;
+        if own.is_some() {
+            found.sort_by_key(|message| std::cmp::Reverse((message.created_at, message.id.0)));
+        }
         let more = found.len() > limit;
         found.truncate(limit);
         let last = found.last().filter(|_| more);

@@ -1,19 +1,26 @@
 //! Sending: the rule of authority, then the inbox, in one transaction; a refusal is audited there.
 //!
 //! Two flights to the database: one statement reads everything that the decision needs, the rule
-//! decides here, and the message, its audit, its first delivery and the commit travel together.
+//! decides here, and the message, its audit, its first delivery and the commit travel together. On
+//! PostgreSQL a way that was open before is gone in one flight, as long as the registry of agents
+//! is the same: the statement itself looks, so nothing is believed that is not so any more.
 //!
 //! Invariant: a repeated send is answered like the first, whatever the hierarchy has become since.
 //! A handler that waits may be given the message in the same transaction.
 
-use super::claim::{Claim, Delivery, bury_unreadable, delivery, take_of, taker, taking};
+use super::claim::{
+    Claim, Delivery, bury_unreadable, conversing, delivery, take_head, take_of, taker, taking,
+};
 use super::{Message, Messages, NewMessage, find, is_same, lost, params, read, told};
+use crate::agent::kept;
 use crate::audit;
 use crate::error::{Rejection, Result};
 use crate::statement;
 use crate::statement::{Dialect, Statement};
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use windlass_domain::agent::{Authority, MAX_DEPTH};
 use windlass_domain::message::Status;
 use windlass_domain::message::authority::{self, Agent, Rule, Sender};
@@ -22,9 +29,47 @@ use windlass_domain::time::Timestamp;
 
 statement!(CONSIDER, "message/consider");
 statement!(SEND, "message/send");
+statement!(SEND_KNOWN, "message/send_known");
 
 /// All of the above.
-pub(crate) static STATEMENTS: &[&Statement] = &[&CONSIDER, &SEND];
+pub(crate) static STATEMENTS: &[&Statement] = &[&CONSIDER, &SEND, &SEND_KNOWN];
+
+/// How many ways are known at once; beyond that all of them are found anew.
+const MOST_WAYS: usize = 10_000;
+
+/// From whom (nobody: a person speaks) to whom.
+type From = (Option<String>, String);
+
+/// The ways that were open, each with what a send must know of it. Hints: the database looks again.
+#[derive(Clone, Default)]
+pub(super) struct Ways(Arc<Mutex<HashMap<From, Way>>>);
+
+/// A way that is open as long as the registry is this one.
+#[derive(Clone)]
+struct Way {
+    registry: i64,
+    pool: String,
+    converses: bool,
+}
+
+fn from(new: &NewMessage, speaker: Speaker) -> From {
+    ((speaker == Speaker::Agent).then(|| new.from.clone()), new.to.clone())
+}
+
+impl Ways {
+    fn get(&self, from: &From) -> Option<Way> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(from).cloned()
+    }
+
+    fn put(&self, from: From, way: Option<Way>) {
+        let mut ways = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match way {
+            Some(_) if ways.len() >= MOST_WAYS => ways.clear(),
+            Some(way) => drop(ways.insert(from, way)),
+            None => drop(ways.remove(&from)),
+        }
+    }
+}
 
 /// Whose words a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,14 +108,42 @@ impl Messages {
         speaker: Speaker,
         offers: Vec<Claim>,
     ) -> Result<Sent, Rejection> {
+        let from = from(&new, speaker);
+        if let Some(way) = self.ways.get(&from) {
+            let (sending, claims) = (new.clone(), offers.clone());
+            let body = move |tx: &mut dyn Tx| go(tx, &sending, &way, &claims);
+            match self.store.write("message_send", body).await? {
+                Some((sent, true)) => return Ok(self.before(sent, offers).await?),
+                Some((sent, false)) => return Ok(sent),
+                None => {}
+            }
+        }
         loop {
             let (sending, claims) = (new.clone(), offers.clone());
             let body = move |tx: &mut dyn Tx| carry_out(tx, &sending, speaker, &claims);
-            match self.store.write("message_send", body).await? {
+            let (carried, way) = self.store.write("message_send", body).await?;
+            self.ways.put(from.clone(), way);
+            match carried {
                 Carried::Out(sent) => return Ok(self.readable((*sent)?, offers).await?),
                 Carried::Again => {}
             }
         }
+    }
+
+    /// Something lay before a message that was sent by a known way: the handler gets that.
+    async fn before(&self, sent: Sent, offers: Vec<Claim>) -> Result<Sent> {
+        let (to, claims) = (sent.message.to.clone(), offers.clone());
+        let mut is_again = false;
+        let body = move |tx: &mut dyn Tx| match std::mem::replace(&mut is_again, true) {
+            false => take_head(tx, &to, &claims),
+            true => take_of(tx, &to, &claims),
+        };
+        let delivery = self.store.write("message_send_head", body).await?;
+        let message = match &delivery {
+            Some((_, held)) if held.message.id == sent.message.id => held.message.clone(),
+            _ => sent.message.clone(),
+        };
+        Ok(Sent { message, delivery, ..sent })
     }
 
     /// What a handler was given may be what nobody can read: it is given up, and the handler is
@@ -100,20 +173,63 @@ fn carry_out(
     new: &NewMessage,
     speaker: Speaker,
     offers: &[Claim],
-) -> Result<Carried> {
+) -> Result<(Carried, Option<Way>)> {
     let known = consider(tx, new, speaker)?;
     if let Some(earlier) = known.earlier {
-        return Ok(Carried::Out(Box::new(answered(tx, new, earlier, offers)?)));
+        return Ok((Carried::Out(Box::new(answered(tx, new, earlier, offers)?)), None));
     }
-    let now = known.now;
+    let (now, registry) = (known.now, known.registry);
     let (rule, refusal) = match known.permitted(new, speaker) {
-        Ok(receiver) => return put(tx, new, receiver, now, offers),
+        Ok(receiver) => {
+            let (pool, converses) = (receiver.pool.clone(), receiver.converses);
+            let way = registry.map(|registry| Way { registry, pool, converses });
+            return Ok((put(tx, new, receiver, now, offers)?, way));
+        }
         Err(refused) => refused,
     };
     let mut detail = told(new);
     detail["rule"] = rule.into();
     audit::write(tx, &new.sent_by, "message_refused", &detail)?;
-    Ok(Carried::Out(Box::new(Err(refusal))))
+    Ok((Carried::Out(Box::new(Err(refusal))), None))
+}
+
+/// Goes a way that was open before: the message, and whether a handler waits that did not get it.
+/// `None`: it is not open any more, or the message is there already. Nothing is written then.
+fn go(
+    tx: &mut dyn Tx,
+    new: &NewMessage,
+    way: &Way,
+    offers: &[Claim],
+) -> Result<Option<(Sent, bool)>> {
+    let taker = taker(offers, &new.to, &way.pool);
+    let claim = taker.map(|(index, lease)| (&offers[index], lease));
+    let mut sending = params(new, Status::Pending, Timestamp::EPOCH);
+    // The statement reads the clock, and counts from there.
+    sending.truncate(11);
+    sending.extend([
+        tx.fixed_now().into(),
+        new.ttl_ms.into(),
+        way.registry.into(),
+        claim.map(|(_, lease)| lease.0).into(),
+        claim.map(|(claim, _)| claim.lease_ms).into(),
+        claim.map(|(claim, _)| claim.handler.clone()).into(),
+        way.converses.into(),
+        Value::Json(windlass_domain::json::canonical(&told(new))),
+    ]);
+    let mut calls = Vec::new();
+    if claim.is_some() && way.converses {
+        calls.push(conversing(&new.to));
+    }
+    calls.push(Call::one(&SEND_KNOWN, sending));
+    let answers = tx.run_and_commit(calls)?;
+    let Some(sent) = answers.last().and_then(|rows| rows.first()) else { return Ok(None) };
+    let message = read(sent)?;
+    let delivery = match (taker, message.status) {
+        (Some((index, _)), Status::Delivered) => Some((index, delivery(sent)?)),
+        _ => None,
+    };
+    let waits = taker.is_some() && delivery.is_none();
+    Ok(Some((Sent { message, duplicate: false, delivery }, waits)))
 }
 
 /// What a send must know.
@@ -123,6 +239,8 @@ struct Known {
     earlier: Option<Message>,
     receiver: Option<Receiver>,
     sender: Option<(Agent, Authority)>,
+    /// Which registry all that is of, where that is known.
+    registry: Option<i64>,
 }
 
 /// Whoever is written to.
@@ -158,16 +276,14 @@ fn consider(tx: &mut dyn Tx, new: &NewMessage, speaker: Speaker) -> Result<Known
         }
         None => None,
     };
-    let sender = match agent(row, AT + 6, AT + 11)? {
-        Some(agent) => {
-            let damaged = |e: serde_json::Error| {
-                crate::error::Error::Corrupt(format!("the authority of an agent: {e}"))
-            };
-            Some((agent, serde_json::from_value(row.json(AT + 9)?).map_err(damaged)?))
-        }
-        None => None,
+    // Grants that nobody can read are none.
+    let granted = |agent| (agent, kept(row, AT + 9).unwrap_or_default());
+    let sender = agent(row, AT + 6, AT + 11)?.map(granted);
+    let registry = match tx.dialect() {
+        Dialect::Postgres => Some(row.int(AT + 12)?),
+        Dialect::Sqlite => None,
     };
-    Ok(Known { now: row.time(AT)?, earlier, receiver, sender })
+    Ok(Known { now: row.time(AT)?, earlier, receiver, sender, registry })
 }
 
 /// Where the columns of an earlier message end.
@@ -229,20 +345,41 @@ fn put(
     let mut sending = params(new, Status::Pending, now);
     let detail = Value::Json(windlass_domain::json::canonical(&told(new)));
     sending.push(detail);
-    let mut calls = vec![Call::one(&SEND, sending)];
-    if tx.dialect() == Dialect::Sqlite {
-        calls.push(audit::call(now, &new.sent_by, "message_sent", &told(new)));
-    }
     let taker = taker(offers, &new.to, &receiver.pool);
-    if let Some((index, lease)) = taker {
-        calls.extend(taking(&new.to, receiver.converses, &offers[index], lease, now));
+    let mut calls = match taker {
+        Some((index, lease)) => taking(&new.to, receiver.converses, &offers[index], lease, now),
+        None => Vec::new(),
+    };
+    // PostgreSQL gives a message that nothing lies before to its handler as it writes it, under the
+    // lock of a conversation; only what lies before it is taken afterwards.
+    let at = match tx.dialect() {
+        Dialect::Postgres => calls.len().saturating_sub(1),
+        Dialect::Sqlite => 0,
+    };
+    match tx.dialect() {
+        Dialect::Postgres => {
+            let claim = taker.map(|(index, lease)| (&offers[index], lease));
+            sending.extend([
+                claim.map(|(_, lease)| lease.0).into(),
+                claim.map(|(claim, _)| now.plus_ms(claim.lease_ms)).into(),
+                claim.map(|(claim, _)| claim.handler.clone()).into(),
+                receiver.converses.into(),
+            ]);
+        }
+        Dialect::Sqlite => {
+            calls.insert(0, audit::call(now, &new.sent_by, "message_sent", &told(new)));
+        }
     }
+    calls.insert(at, Call::one(&SEND, sending));
     let answers = tx.run_and_commit(calls)?;
-    let Some(sent) = answers.first().and_then(|rows| rows.first()) else {
+    let Some(sent) = answers.get(at).and_then(|rows| rows.first()) else {
         return Ok(Carried::Again);
     };
     let taken = answers.last().filter(|_| taker.is_some()).and_then(|rows| rows.first());
-    let taken = taken.map(delivery).transpose()?;
+    let taken = match read(sent)?.status {
+        Status::Delivered => Some(delivery(sent)?),
+        _ => taken.map(delivery).transpose()?,
+    };
     let message = match &taken {
         // What the handler got is this one, unless a more urgent one lay before it.
         Some(taken) if taken.message.id == new.id => taken.message.clone(),

@@ -46,7 +46,7 @@ impl Reported {
 /// What the sweeper did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DelegationSweep {
-    /// Delegations in flight.
+    /// Delegations that had not ended.
     pub scanned: usize,
     /// Those that ended because their deadline had passed.
     pub failed_deadline: usize,
@@ -83,7 +83,7 @@ impl Tasks {
         Ok(reported)
     }
 
-    /// Delegations in flight that are overdue or fell silent, so many of each at most; the
+    /// Open delegations that are overdue or fell silent, so many of each at most; the
     /// threshold is what [`Tasks::stuck_after`] said.
     pub async fn find_stuck(&self, limit: usize) -> Result<Vec<TaskId>> {
         let stuck_ms = self.stuck_ms();
@@ -97,7 +97,7 @@ impl Tasks {
         self.store.read("find_stuck", body).await
     }
 
-    /// How many delegations are in flight.
+    /// How many delegations have not ended.
     pub async fn count_delegations(&self) -> Result<usize> {
         let body = |tx: &mut dyn Tx| {
             let rows = tx.run(Call::one(&COUNT, Vec::new()))?;

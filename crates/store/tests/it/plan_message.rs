@@ -59,6 +59,7 @@ fn cases() -> Vec<Case> {
             &["message_correlation"],
             &["message_correlation"],
         ),
+        reads("message/list_own", &of(8, ID), &["message_pkey"], &[]),
         reads("audit/export", &[(1, "100"), (2, "100")], &["audit_pkey"], &[]),
     ]
 }

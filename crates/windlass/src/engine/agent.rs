@@ -12,7 +12,7 @@ use windlass_domain::refusal::Refusal;
 use windlass_domain::request::SubmitRequest;
 use windlass_domain::task::NewTask;
 use windlass_domain::validate;
-use windlass_store::agent::{Agent, Agents};
+use windlass_store::agent::{Agent, Agents, Said, Written};
 use windlass_store::venture::{Kept, Ventures};
 
 use super::{Engine, Result};
@@ -67,16 +67,21 @@ impl Engine {
 
     /// Writes an agent as a whole. On this node it is in force at once.
     pub async fn put_agent(&self, name: &str, spec: AgentSpec, actor: &str) -> Result<Agent> {
-        spec.check(name)?;
-        let written = self.inner.agents.put(name, spec, actor).await?;
-        self.inner.given.forget();
-        Ok(written)
+        Ok(self.set_agent(name, Said::All(spec), actor).await?.0)
     }
 
     /// Changes what is said about an agent; the rest stays.
     pub async fn patch_agent(&self, name: &str, patch: AgentPatch, actor: &str) -> Result<Agent> {
-        patch.clone().over(AgentSpec::default()).check(name)?;
-        let written = self.inner.agents.patch(name, patch, actor).await?;
+        Ok(self.set_agent(name, Said::Some(patch), actor).await?.0)
+    }
+
+    /// Says something about an agent, and tells whether it was there before.
+    pub async fn set_agent(&self, name: &str, said: Said, actor: &str) -> Result<(Agent, Written)> {
+        match &said {
+            Said::All(spec) => spec.check(name)?,
+            Said::Some(patch) => patch.clone().over(AgentSpec::default()).check(name)?,
+        }
+        let written = self.inner.agents.set(name, said, actor).await?;
         self.inner.given.forget();
         Ok(written)
     }

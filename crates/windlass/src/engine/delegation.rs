@@ -60,7 +60,7 @@ impl Engine {
         Ok(swept)
     }
 
-    /// Looks once at all delegations in flight: those past their deadline fail, those whose beats
+    /// Looks once at all open delegations: those past their deadline fail, those whose beats
     /// stopped are stuck.
     pub async fn sweep_delegations(&self) -> Result<DelegationSweep> {
         let engine = self.clone();

@@ -191,6 +191,11 @@ async fn an_executed_delegation_is_reported_under_its_lease(server: Server) {
     let other = json!({ "lease_id": Uuid::new_v4() });
     let reply = server.post(&format!("/v1/delegations/{id}/heartbeat"), other).await;
     reply.refused(409, "lease_lost");
+    // Said twice, it changed something once.
+    let running = json!({ "status": "running", "lease_id": lease });
+    status(&server, &id, running.clone()).await;
+    let told = status(&server, &id, running).await;
+    assert_eq!((&told["changed"], &told["reason"]), (&json!(false), &json!("same_status")));
     let done = json!({ "status": "completed", "result": 7, "lease_id": lease });
     assert_eq!(status(&server, &id, done).await["changed"], true);
     assert_eq!(server.task(&id).await["result"], 7);
@@ -199,6 +204,8 @@ async fn an_executed_delegation_is_reported_under_its_lease(server: Server) {
         let (changed, status) = (false, "completed");
         json!({ "id": id, "changed": changed, "status": status, "reason": reason })
     };
+    let again = json!({ "status": "completed", "result": 7, "lease_id": lease });
+    assert_eq!(status(&server, &id, again).await, over("same_status"));
     let failed = json!({ "status": "failed", "lease_id": lease });
     assert_eq!(status(&server, &id, failed).await, over("terminal"));
     let running = json!({ "status": "running", "lease_id": lease });

@@ -24,7 +24,7 @@ super::facts!(
 const INVALID: &str = "validation_failed";
 const NOWHERE: &str = "11111111-2222-4333-8444-555555555555";
 
-async fn company(server: &Server) {
+pub async fn company(server: &Server) {
     for (name, role, parent) in
         [("ceo", "ceo", None), ("vp", "vp", Some("ceo")), ("crew", "crew", Some("vp"))]
     {
@@ -299,7 +299,7 @@ async fn the_audit_is_filtered_and_exported(server: Server) {
     assert!(part.text.contains(&id));
 }
 
-fn run(server: &Server, arguments: &[&str]) -> (Option<i32>, String, String) {
+pub fn run(server: &Server, arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WINDLASS_")) {
         command.env_remove(name);

@@ -21,6 +21,7 @@ mod event;
 mod limit;
 mod list;
 mod message;
+mod message_command;
 mod node;
 mod page;
 mod poison;

@@ -5,9 +5,15 @@ use super::message::{deliver, new};
 use super::message_claim::{messages, of, pool, role, take};
 use crate::hand::{Attempt, all_accepted, all_refused};
 use crate::world::*;
-use windlass_domain::message::{LEASE_MS, Reason, Status};
-use windlass_store::dead_letter::{DeadLetters, Filter as Letters};
-use windlass_store::message::{Claim, Ending, Filter, Speaker};
+use serde_json::json;
+use uuid::Uuid;
+use windlass_domain::id::MessageId;
+use windlass_domain::message::{LEASE_MS, NewMessage, Reason, Status};
+use windlass_domain::refusal::Refusal;
+use windlass_domain::trouble::{self, Event};
+use windlass_store::dead_letter::{DeadLetters, Deed, Filter as Letters, Redelivery};
+use windlass_store::error::Rejection;
+use windlass_store::message::{Claim, Ending, Filter, Message, Speaker};
 use windlass_store::statement::Dialect;
 
 conformance!(
@@ -19,6 +25,9 @@ conformance!(
     what_nobody_can_read_stops_no_list_and_no_duty,
     a_message_as_deep_as_allowed_becomes_a_dead_letter_like_any_other,
     a_text_that_is_not_utf_8_keeps_nobody_from_the_rest,
+    what_nobody_can_read_is_not_delivered_again,
+    a_damaged_copy_is_delivered_again_as_it_was_sent,
+    what_a_message_shows_as_its_correlation_finds_it,
 );
 
 /// Written past the checks, as before there were any.
@@ -43,6 +52,13 @@ fn unreadable(world: &World, to: &str) {
     let now = crate::refusal::instant(world.dialect(), NOON);
     let values = format!("'{to}', 'x', 9, '[1e999]', {now}, {now}");
     smuggle(world, "to_agent, type, priority, payload, created_at, due_at", &values);
+}
+
+/// Ann delivers a dead letter again.
+async fn redeliver(world: &World, message: MessageId) -> Result<Message, Rejection> {
+    let (new, deed) = (MessageId(Uuid::now_v7()), Deed::new(Event::Resolve, "ann"));
+    let redelivery = Redelivery { message, new, to: Some("ceo".into()), deed };
+    DeadLetters::new(world.store.clone()).redeliver(redelivery).await
 }
 
 fn nested(depth: usize) -> String {
@@ -74,12 +90,46 @@ async fn a_message_that_no_reader_understands_is_refused(dialect: Dialect) {
             (payload(&nested(65)), "deep"),
             (payload(&nested(600)), "deep"),
             (payload(&large), "1048576 bytes"),
+            (payload("\"a\\u0000b\""), if dialect == Dialect::Postgres { "u0000" } else { "NUL" }),
+            (payload("{\"a\\u0000b\": 1}"), "u0000"),
+            (payload("\"\\ud83d\""), "surrogate"),
+            (payload("\"\\ude00\""), "surrogate"),
+            (payload("{\"\\ud83d\\u0041\": 1}"), "surrogate"),
+            (payload("\"\\ud83d\\\\\\ude00\""), "surrogate"),
             (named(" ceo"), "trim"),
+            (named("\u{2003}ceo"), "trim"),
             (named("a\u{202e}b"), if dialect == Dialect::Postgres { "control" } else { "plain" }),
             (Attempt::new(due), "1970 to 9999"),
         ],
     );
-    let fine = [payload("[1e300, -0.5, 9223372036854775807]"), payload(&nested(64)), named("é x")];
+    let dots = format!("{{\"{}\": [[\"[[[\"]]}}", ".[".repeat(100));
+    let mut fine = vec![
+        payload("[1e300, -0.5, 9223372036854775807, 18446744073709551615]"),
+        payload(&nested(64)),
+        payload(&dots),
+        payload(
+            "[\"\\ud83d\\ude00\\uD83D\\uDE00\", {\"\\ud83d\\ude00\": \"\\\\ud83d \\\\u0000\"}]",
+        ),
+        payload("[{\"a\": 1}, {\"a\": {\"a\": \"\u{fffd}\u{ffff}\"}}]"),
+        named("é x"),
+    ];
+    let twice = payload("{\"b\": {\"a\": 1, \"\\u0061\": 2}}");
+    match dialect {
+        // It keeps the last one, and says nothing.
+        Dialect::Postgres => fine.push(twice),
+        Dialect::Sqlite => {
+            let nul = "INSERT INTO message (to_agent, type) VALUES ('a' || char(0) || 'b', 'x')";
+            let bytes = "INSERT INTO message (to_agent, type, payload)
+                 VALUES ('ceo', 'x', CAST(x'22ff22' AS TEXT))";
+            let refused = [
+                (twice, "twice"),
+                (Attempt::new(nul), "NUL"),
+                (Attempt::new(bytes), "UTF-8"),
+                (payload("18446744073709551616"), "64-bit float"),
+            ];
+            all_refused(&world, &refused);
+        }
+    }
     all_accepted(&world, &fine);
     let letter = |json: &str| {
         let now = crate::refusal::instant(dialect, NOON);
@@ -242,4 +292,81 @@ async fn a_text_that_is_not_utf_8_keeps_nobody_from_the_rest(dialect: Dialect) {
     }
     assert_eq!(handed.len(), found.len());
     assert!(handed.contains(&message.id), "{handed:?}");
+}
+
+/// Other words went out in its place, and the dead letter was closed as if it had been delivered.
+async fn what_nobody_can_read_is_not_delivered_again(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    role(&world, "ceo", "ceo").await;
+    // Given up when its turn came, because nobody reads it, and because it could not be kept.
+    unreadable(&world, "ceo");
+    unreadable(&world, "nobody");
+    assert!(take(&world, pool("ceo_handler"), 1).await.is_empty());
+    messages(&world).bury_strays(10).await.unwrap();
+    deliver(&world, &NewMessage { payload: json!("a\0b"), ..new("ceo") }).await;
+    let letters = DeadLetters::new(world.store.clone());
+    let (found, _) = letters.list(Letters::default(), None, 10).await.unwrap();
+    assert_eq!(found.len(), 3);
+    for letter in found {
+        let said = redeliver(&world, letter.message).await.unwrap_err();
+        assert!(matches!(said, Rejection::Refused(Refusal::Unreadable { .. })), "{said:?}");
+        let (now, notes) = letters.show(letter.message).await.unwrap().unwrap();
+        assert_eq!((now.status, notes.len()), (trouble::Status::Pending, 0));
+        let abandoned = letters.act(letter.message, Deed::new(Event::Abandon, "ann")).await;
+        assert_eq!(abandoned.unwrap().status, trouble::Status::Abandoned);
+    }
+    assert!(take(&world, pool("ceo_handler"), 1).await.is_empty());
+}
+
+/// What was sent is still there, whatever became of the copy.
+async fn a_damaged_copy_is_delivered_again_as_it_was_sent(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let lost = NewMessage { priority: 3, ..new("nobody") };
+    deliver(&world, &lost).await;
+    role(&world, "ceo", "ceo").await;
+    let update =
+        format!("UPDATE dead_letter SET original = '[1e999]' WHERE message_id = '{}'", lost.id);
+    let (off, on) = match dialect {
+        Dialect::Postgres => (
+            "ALTER TABLE dead_letter DISABLE TRIGGER USER".to_owned(),
+            "ALTER TABLE dead_letter ENABLE TRIGGER USER".to_owned(),
+        ),
+        Dialect::Sqlite => {
+            let name = "dead_letter_follows_its_workflow";
+            let sql = format!("SELECT sql FROM sqlite_schema WHERE name = '{name}'");
+            (format!("DROP TRIGGER {name}"), world.by_hand(&sql).unwrap())
+        }
+    };
+    world.by_hand(&format!("{off}; {update}; {on}")).unwrap();
+    let sent = redeliver(&world, lost.id).await.unwrap();
+    assert_eq!((sent.payload, sent.priority), (lost.payload, 3));
+}
+
+/// One that was written by hand shows its own id, and the filter did not find it by that.
+async fn what_a_message_shows_as_its_correlation_finds_it(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    role(&world, "ceo", "ceo").await;
+    let now = crate::refusal::instant(dialect, NOON);
+    let id = "01890a5d-ac96-774b-bcce-b302099a8057";
+    let insert = format!(
+        "INSERT INTO message (id, to_agent, type, created_at, due_at) VALUES \
+         ('{id}', 'ceo', 'x', {now}, {now}), \
+         ('11890a5d-ac96-774b-bcce-b302099a8057', 'ceo', 'x', {now}, {now})"
+    );
+    world.by_hand(&insert).unwrap();
+    world.pass_ms(1);
+    let answer = NewMessage { correlation_id: Some(id.into()), ..new("ceo") };
+    deliver(&world, &answer).await;
+    let of = |kind: Option<&str>| Filter {
+        correlation_id: Some(id.into()),
+        kind: kind.map(Into::into),
+        ..Filter::default()
+    };
+    let (page, next) = messages(&world).list(of(None), None, 1).await.unwrap();
+    assert_eq!((page.len(), page[0].id), (1, answer.id));
+    let (page, next) = messages(&world).list(of(None), next, 1).await.unwrap();
+    assert_eq!((page[0].id.to_string(), page[0].correlation_id.as_str()), (id.into(), id));
+    assert_eq!((page.len(), next), (1, None));
+    assert!(messages(&world).list(of(Some("y")), None, 9).await.unwrap().0.is_empty());
+    assert_eq!(messages(&world).list(of(Some("x")), None, 9).await.unwrap().0.len(), 1);
 }

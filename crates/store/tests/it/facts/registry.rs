@@ -3,7 +3,7 @@
 use crate::world::*;
 use serde_json::json;
 use windlass_domain::agent::{AgentPatch, AgentSpec, Authority, Executor, Given, Unit};
-use windlass_store::agent::{Agent, AgentFilter, Agents};
+use windlass_store::agent::{Agent, AgentFilter, Agents, Said, Written};
 use windlass_store::audit::{Audit, Filter};
 use windlass_store::group::Outcome;
 use windlass_store::statement::Dialect;
@@ -22,6 +22,8 @@ conformance!(
     ventures_belong_to_portfolios,
     changes_of_the_registry_are_audited,
     the_database_keeps_only_agents_that_can_be_read,
+    an_agent_that_nobody_can_read_keeps_nobody_from_the_others,
+    a_write_says_whether_the_agent_is_new,
 );
 
 struct Company {
@@ -306,15 +308,110 @@ async fn changes_of_the_registry_are_audited(dialect: Dialect) {
 async fn the_database_keeps_only_agents_that_can_be_read(dialect: Dialect) {
     let company = company(dialect).await;
     company.put("a", AgentSpec::default()).await.unwrap();
+    let long = format!("authority = '{{\"agents\": [\"{}\"]}}'", "x".repeat(256));
     for change in [
         "executor = '{\"type\": \"pigeon\"}'",
         "executor = '{}'",
+        "executor = '{\"type\": \"command\"}'",
+        "executor = '{\"type\": \"command\", \"command\": []}'",
+        "executor = '{\"type\": \"command\", \"command\": [1]}'",
+        "executor = '{\"type\": \"command\", \"command\": \"x\"}'",
+        "executor = '{\"type\": \"command\", \"command\": [\"x\"], \"timeout_ms\": 1.5}'",
+        "executor = '{\"type\": \"webhook\", \"url\": 1}'",
+        "executor = '{\"type\": \"webhook\", \"url\": \"ftp://x\"}'",
+        "executor = '{\"type\": \"session\", \"url\": \"http://x\"}'",
+        "executor = '\"session\"'",
         "authority = '[]'",
         "authority = '{\"all\": true}'",
         "authority = '{\"agents\": \"x\"}'",
+        "authority = '{\"agents\": [1]}'",
+        "authority = '{\"agents\": [\" x\"]}'",
+        "authority = '{\"ventures\": [null]}'",
+        "authority = '{\"ventures\": null}'",
+        &long,
+        "retry_policy = '{\"max_retries\": \"3\"}'",
+        "retry_policy = '{\"backoff\": {\"base_ms\": \"x\"}}'",
+        "retry_policy = '{\"backoff\": {\"jitter\": 1}}'",
+        "retry_policy = '{\"backoff\": {\"retryable\": [1]}}'",
+        "retry_policy = '{\"backoff\": {\"on_exhausted\": \"failed\"}}'",
+        "retry_policy = '{\"backoff\": {\"base_ms\": 5, \"max_ms\": 4}}'",
         "role = ''",
+        "role = ' x'",
     ] {
         let sql = format!("UPDATE agent SET {change}");
         assert!(company.world.by_hand(&sql).is_err(), "{change}");
+        let time = crate::refusal::instant(dialect, NOON);
+        let (column, value) = change.split_once(" = ").unwrap();
+        let sql = format!(
+            "INSERT INTO agent (name, {column}, created_at, updated_at) \
+             VALUES ('b', {value}, {time}, {time})"
+        );
+        assert!(company.world.by_hand(&sql).is_err(), "{sql}");
     }
+    for change in [
+        "authority = '{\"agents\": [\"x\", \"y.z\"], \"ventures\": []}'",
+        "executor = '{\"type\": \"command\", \"command\": [\"sh\", \"\"], \"timeout_ms\": null}'",
+        "executor = '{\"type\": \"webhook\", \"url\": \"https://x\", \"timeout_ms\": 5}'",
+        "executor = '{\"type\": \"in_process\"}'",
+        "executor = NULL",
+        "retry_policy = '{\"backoff\": {\"base_ms\": 5, \"retryable\": [\"A_B\"]}}'",
+    ] {
+        company.world.by_hand(&format!("UPDATE agent SET {change}")).unwrap();
+        let agent = company.agents.show("a").await.unwrap().unwrap();
+        assert!(agent.unreadable.is_empty(), "{change}: {agent:?}");
+        agent.spec.check("a").unwrap();
+    }
+}
+
+/// Written past the checks, as before there were any.
+fn smuggle(world: &World, sql: &str) {
+    let sql = match world.dialect() {
+        Dialect::Postgres => format!(
+            "ALTER TABLE agent DISABLE TRIGGER agent_can_be_read; {sql};
+             ALTER TABLE agent ENABLE TRIGGER agent_can_be_read"
+        ),
+        Dialect::Sqlite => {
+            let kept = "SELECT sql FROM sqlite_schema WHERE name = 'agent_stays_readable'";
+            let trigger = world.by_hand(kept).unwrap();
+            format!("DROP TRIGGER agent_stays_readable; {sql}; {trigger}")
+        }
+    };
+    world.by_hand(&sql).unwrap();
+}
+
+/// One of them made every list of agents, and every send of it, fail.
+async fn an_agent_that_nobody_can_read_keeps_nobody_from_the_others(dialect: Dialect) {
+    let company = company(dialect).await;
+    for name in ["a", "b", "c"] {
+        company.put(name, under(None, "vp")).await.unwrap();
+    }
+    let executor = "executor = '{\"type\": \"command\", \"command\": 1}'";
+    let change = format!("authority = '{{\"agents\": [1]}}', {executor}");
+    smuggle(&company.world, &format!("UPDATE agent SET {change} WHERE name = 'b'"));
+    let (found, _) = company.agents.list(AgentFilter::default(), "", 10).await.unwrap();
+    let unreadable: Vec<_> = found.iter().map(|agent| agent.unreadable.clone()).collect();
+    assert_eq!(unreadable, [vec![], vec!["executor", "authority"], vec![]]);
+    assert_eq!(found[1].spec, under(None, "vp"));
+    // It may write to nobody beyond its line, and is told so.
+    let message = super::message::new("c");
+    let message = windlass_domain::message::NewMessage { from: "b".into(), ..message };
+    let messages = windlass_store::message::Messages::new(company.world.store.clone());
+    let speaker = windlass_store::message::Speaker::Agent;
+    let said = messages.send(message, speaker, Vec::new()).await.unwrap_err();
+    assert!(said.to_string().contains("may not write"), "{said}");
+    // It can be archived as it is, and is mended by whoever says what it is like.
+    company.agents.archive("b", true, "ada").await.unwrap();
+    company.agents.archive("b", false, "ada").await.unwrap();
+    let (mended, written) =
+        company.agents.set("b", Said::All(under(None, "vp")), "ada").await.unwrap();
+    assert_eq!((mended.unreadable.len(), written), (0, Written::Changed));
+}
+
+async fn a_write_says_whether_the_agent_is_new(dialect: Dialect) {
+    let company = company(dialect).await;
+    let set = async |said: Said| company.agents.set("a", said, "ada").await.unwrap().1;
+    let patch = AgentPatch { role: Some(Some("vp".into())), ..AgentPatch::default() };
+    assert_eq!(set(Said::Some(patch.clone())).await, Written::Created);
+    assert_eq!(set(Said::Some(patch)).await, Written::Unchanged);
+    assert_eq!(set(Said::All(AgentSpec::default())).await, Written::Changed);
 }
