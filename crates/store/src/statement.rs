@@ -277,8 +277,8 @@ mod tests {
 
     #[test]
     fn one_item_is_a_row_and_not_a_list() {
-        let text = "FROM clock, unnest($2::uuid[],\n $3::text[]) WITH ORDINALITY\n AS i (id, x, n)\n\
-                    JOIN unnest($2, $3) AS j (id, y) ON true";
+        let text = "FROM clock, unnest($2::uuid[],\n $3::text[]) WITH ORDINALITY\n AS i \
+                    (id, x, n)\nJOIN unnest($2, $3) AS j (id, y) ON true";
         let wanted = "FROM clock, (SELECT ($2::uuid[])[1] AS id, ($3::text[])[1] AS x, \
                       1::bigint AS n) AS i\nJOIN (SELECT ($2)[1] AS id, ($3)[1] AS y) AS j ON true";
         assert_eq!(for_one_item(text, 1), wanted);
