@@ -1,13 +1,16 @@
 -- What a small batch costs beside its own rows is mostly the setting up of queries inside triggers.
--- Three things that every hot statement paid for and hardly ever needed:
+-- Four things that every hot statement paid for and hardly ever needed:
 --
 -- * A setting of a function is put in force and taken back at each call, and plans are looked at
 --   again each time. The functions of the hot path name the schema of what they use instead: below,
 --   `here.` stands for it.
 -- * The counts of limits were an INSERT that groups by lane and by key. Where all rows are of one
 --   lane, which is the rule, and its counts exist, a plain UPDATE by key does.
+-- * A task that begins as pending paid for those that begin in a worker's hands.
 -- * The guard of updates looked at columns that hardly any statement sets: it is asked about those
 --   only when they are set.
+-- What is new costs a little: a task is in the lane of its own names. A hand-written insert could
+-- name another one, and was counted and handed out as that one's.
 SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
 DO $migration$
@@ -60,7 +63,15 @@ BEGIN
                SELECT CASE WHEN here.windlass_broken_spec_rule(s) IS NULL THEN s.id
                    ELSE here.windlass_refuse_spec(s) END
                FROM here.task_spec s
+               JOIN here.lane l ON l.id = c.lane
                WHERE s.id = c.id AND s.profile = c.profile AND s.queue = c.queue
+                 AND l.queue = s.queue AND l.profile = s.profile
+                 AND l.venture = coalesce(s.venture, '')
+                 AND l.portfolio = coalesce(s.portfolio, '')
+                 AND l.stage = coalesce(s.stage, '')
+                 AND l.agent = coalesce(s.agent, s.callee, '')
+                 AND l.llm = coalesce(s.llm, '') AND l.model = coalesce(s.model, '')
+                 AND l.tier = coalesce(s.tier, '')
                  AND s.run_at = c.run_at AND s.max_retries = c.max_retries
                  AND s.created_at = c.created_at), here.windlass_refuse_beginning(c)),
            c.change_id, c.from_status, c.status, c.event, c.actor, c.reason, c.change_lease_id,

@@ -217,6 +217,14 @@ async fn half_a_task_is_refused(dialect: Dialect) {
     if dialect == Dialect::Postgres {
         let said = world.by_hand(&spec).unwrap_err();
         assert!(said.contains("half a task"), "{said}");
+        // In the lane of another venture its own one's limits would not count it.
+        let other = world.submit(task(|r| r.venture = Some("other".into()))).await;
+        let lane = format!("(SELECT lane FROM task_state WHERE id = '{other}')");
+        let stray = state.replace("updated_at)", "updated_at, lane)");
+        let stray = format!("{}, {lane})", stray.strip_suffix(')').unwrap());
+        let said = world.by_hand(&format!("BEGIN; {spec}; {stray}; COMMIT;")).unwrap_err();
+        assert!(said.contains("begin as it was submitted"), "{said}");
+        world.cancel(other).await.unwrap();
         // Both halves, and they fit: a person may.
         world.by_hand(&format!("BEGIN; {spec}; {state}; COMMIT;")).unwrap();
     } else {
