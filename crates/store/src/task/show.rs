@@ -62,8 +62,10 @@ fn waits(task: &Task) -> bool {
     matches!(task.status, State::Waiting | State::WaitingForApproval)
 }
 
-/// Concurrent looks at tasks share a statement.
+/// Concurrent looks at tasks share a statement: so many at most, because each brings its payload
+/// and its result along.
 pub(super) fn look_group(store: Store, bounds: Bounds) -> Group<TaskId, Option<Task>> {
+    let bounds = Bounds { items: 64, ..bounds };
     Group::new(
         "look",
         bounds,
@@ -73,7 +75,10 @@ pub(super) fn look_group(store: Store, bounds: Bounds) -> Group<TaskId, Option<T
             async move {
                 let asked: Arc<[TaskId]> = ids.as_slice().into();
                 match store.read("look", move |tx: &mut dyn Tx| look(tx, &asked)).await {
-                    Ok(found) => ids.iter().map(|id| Ok(found.get(id).cloned())).collect(),
+                    Ok(found) => ids
+                        .iter()
+                        .map(|id| found.get(id).cloned().transpose().map_err(Into::into))
+                        .collect(),
                     Err(error) => ids.iter().map(|_| Err(error.clone().into())).collect(),
                 }
             }
@@ -81,10 +86,11 @@ pub(super) fn look_group(store: Store, bounds: Bounds) -> Group<TaskId, Option<T
     )
 }
 
-fn look(tx: &mut dyn Tx, ids: &[TaskId]) -> Result<HashMap<TaskId, Task>> {
+/// Each as it can be read: one that cannot is the affair of those who look at it.
+fn look(tx: &mut dyn Tx, ids: &[TaskId]) -> Result<HashMap<TaskId, Result<Task>>> {
     let rows =
         tx.ask(Call::each(&LOOK, vec![], ids.iter().map(|id| vec![id.0.into()]).collect()))?;
-    let task = |row: &Row| row::task(row, 0).map(|task| (task.id, task));
+    let task = |row: &Row| Ok((TaskId(row.uuid(0)?), row::task(row, 0)));
     rows.iter().map(task).collect()
 }
 

@@ -181,6 +181,10 @@ async fn a_row_that_cannot_be_read_fails_alone(dialect: Dialect) {
     for (held, outcome) in held.iter().zip(world.tasks.finish(items).await) {
         assert_eq!(outcome.is_ok(), held.task.id != bad, "{outcome:?}");
     }
+    // Of those who look at once, only who looks at it is told so.
+    let (good, spoilt) = tokio::join!(world.tasks.look(held[0].task.id), world.tasks.look(bad));
+    assert_eq!(good.unwrap().map(|task| task.id), Some(held[0].task.id));
+    assert!(spoilt.is_err(), "{spoilt:?}");
     // A list shows the others, a sweep passes over it, and a claim hands the others over.
     let page = world.tasks.list(Filter::default(), Order::NewestFirst, None, 10).await.unwrap();
     assert_eq!(page.items.len(), 4);
