@@ -76,6 +76,10 @@ pub trait System: Send + Sync + Sized + 'static {
     fn stop(&self, worker: Self::Worker) -> impl Future<Output = Result<()>> + Send;
     /// Counts.
     fn counts(&self) -> impl Future<Output = Result<Counts>> + Send;
+    /// How many are not finished, in the cheapest way that there is.
+    fn waiting(&self) -> impl Future<Output = Result<u64>> + Send {
+        async { Ok(self.counts().await?.waiting) }
+    }
     /// Is the task seen to be completed by somebody who asks? `wait` may wait a while.
     fn is_done(&self, id: &Self::Id) -> impl Future<Output = Result<bool>> + Send;
     /// Puts finished tasks into the table, as they would lie there. `false` if nothing is kept.

@@ -143,7 +143,7 @@ impl<S: System> Bench<S> {
             sleep(LOOK).await;
             handled = self.seen.count() - before;
             // Counting costs, so nobody counts before every handler ran.
-            all = handled >= count && self.system.counts().await?.waiting <= rest;
+            all = handled >= count && self.system.waiting().await? <= rest;
             took = began.elapsed();
         }
         self.system.stop(worker).await?;

@@ -1,5 +1,5 @@
--- {count} finished tasks as they would lie there: with their history, and older than anything else.
--- Run with triggers off.
+-- {count} finished tasks as they would lie there: with their history, counted, and older than
+-- anything else. Run with triggers off.
 WITH made AS (
     SELECT (lpad(to_hex((extract(epoch FROM t) * 1000)::bigint), 12, '0') || '7'
             || substr(replace(gen_random_uuid()::text, '-', ''), 14))::uuid AS id, t
@@ -26,4 +26,7 @@ SELECT windlass_xid(), id, gen_random_uuid(), step.f::task_status, step.s::task_
     step.e::task_event,
     'bench', gen_random_uuid(), t
 FROM made, (VALUES (NULL, 'pending', 'submit'), ('pending', 'running', 'claim'),
-    ('running', 'completed', 'complete')) AS step (f, s, e)
+    ('running', 'completed', 'complete')) AS step (f, s, e);
+INSERT INTO task_tally (status, ended) VALUES ('completed', {count});
+UPDATE task_tally_position
+SET (xid, seq) = (SELECT xid, seq FROM task_history ORDER BY xid DESC, seq DESC LIMIT 1);

@@ -1,5 +1,6 @@
--- {count} finished tasks as they would lie there: with their history, and older than anything else.
--- Run with triggers off. A temporary table, because one statement of SQLite writes one table.
+-- {count} finished tasks as they would lie there: with their history, counted, and older than
+-- anything else. Run with triggers off. A
+-- temporary table, because one statement of SQLite writes one table.
 CREATE TEMP TABLE made AS
 WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {count})
 SELECT t, substr(ms, 1, 8) || '-' || substr(ms, 9, 4) || '-7' || substr(r, 1, 3) || '-8'
@@ -23,4 +24,6 @@ INSERT INTO task_history (task_id, change_id, from_status, to_status, event, act
 SELECT id, id, 'pending', 'running', 'claim', 'bench', id, t FROM made;
 INSERT INTO task_history (task_id, change_id, from_status, to_status, event, actor, lease_id, at)
 SELECT id, id, 'running', 'completed', 'complete', 'bench', id, t FROM made;
+INSERT INTO task_tally (status, ended) VALUES ('completed', {count});
+UPDATE task_tally_position SET seq = (SELECT max(seq) FROM task_history);
 DROP TABLE made;

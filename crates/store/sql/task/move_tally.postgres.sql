@@ -1,2 +1,2 @@
 -- Moved by task/fold_tally itself.
-SELECT 1
+SELECT $1::bigint WHERE FALSE

@@ -10,7 +10,6 @@ use windlass_domain::profile::Profile;
 use windlass_domain::state::State;
 
 statement!(shared COUNT_READY, "task/count_ready");
-statement!(shared COUNT_WAITING, "task/count_waiting");
 statement!(shared COUNT_DUE, "task/count_due");
 statement!(shared COUNT_HELD, "task/count_held");
 statement!(shared COUNT_PARKED, "task/count_parked");
@@ -24,7 +23,6 @@ statement!(REMOVE_LANES, "lane/remove");
 /// All of the above.
 pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[
     &COUNT_READY,
-    &COUNT_WAITING,
     &COUNT_DUE,
     &COUNT_HELD,
     &COUNT_PARKED,
@@ -40,6 +38,9 @@ pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[
 pub(super) fn prefer_indexes(tx: &mut dyn Tx) -> Result<()> {
     tx.run(Call::one(&PREFER_INDEXES, vec![])).map(drop)
 }
+
+/// So many events are added to the tally in one transaction: on SQLite everybody waits for it.
+const FOLDED_AT_ONCE: i64 = 50_000;
 
 /// So many lanes may hold nothing.
 const IDLE_LANES: i64 = 1_000;
@@ -60,18 +61,33 @@ impl Tasks {
         self.store.read("counts", counts).await
     }
 
-    /// Adds to the tally what ended since the last call, and up what connections that are gone have
-    /// counted for the limits, and removes lanes that only make counting slow; a duty calls it now
-    /// and then.
+    /// Adds to the tally what ended since the last call; a duty calls it every few seconds, because
+    /// whoever counts reads all events that are not in it yet.
     pub async fn fold_tally(&self) -> Result<()> {
+        self.fold_tally_by(FOLDED_AT_ONCE).await
+    }
+
+    /// The same with another number of events in one transaction; tests choose it.
+    #[doc(hidden)]
+    pub async fn fold_tally_by(&self, at_once: i64) -> Result<()> {
+        let fold = move |tx: &mut dyn Tx| {
+            let mut said = tx.run(Call::one(&FOLD_TALLY, vec![at_once.into()]))?;
+            said.extend(tx.run(Call::one(&MOVE_TALLY, vec![at_once.into()]))?);
+            said.iter().try_fold(false, |more, row| Ok(more || row.bool(0)?))
+        };
+        while self.store.write("fold_tally", fold).await? {}
+        Ok(())
+    }
+
+    /// Adds up what connections that are gone have counted for the limits, and removes lanes that
+    /// only make counting slow; a duty calls it now and then.
+    pub async fn fold_counts(&self) -> Result<()> {
         let fold = |tx: &mut dyn Tx| {
-            tx.run(Call::one(&FOLD_TALLY, vec![]))?;
             tx.run(Call::one(&FOLD_COUNTS, vec![]))?;
-            tx.run(Call::one(&MOVE_TALLY, vec![]))?;
             let removed = tx.run(Call::one(&REMOVE_LANES, vec![IDLE_LANES.into()]))?;
             removed.iter().map(|row| row.int(0)).collect::<Result<Vec<i64>>>()
         };
-        let removed = self.store.write("fold_tally", fold).await?;
+        let removed = self.store.write("fold_counts", fold).await?;
         self.lanes.unlearn(&removed);
         Ok(())
     }
@@ -80,15 +96,18 @@ impl Tasks {
 fn counts(tx: &mut dyn Tx) -> Result<Counts> {
     let mut counts = Counts::default();
     prefer_indexes(tx)?;
-    for statement in [&COUNT_READY, &COUNT_DUE, &COUNT_HELD, &COUNT_PARKED, &COUNT_ENDED] {
+    let mut ready = BTreeMap::new();
+    for row in tx.run(Call::one(&COUNT_READY, vec![]))? {
+        let count = row.int(3)?;
+        *counts.by_status.entry(row.named(0)?).or_default() += count;
+        *ready.entry((row.text(1)?.to_owned(), row.named(2)?)).or_default() += count;
+    }
+    for statement in [&COUNT_DUE, &COUNT_HELD, &COUNT_PARKED, &COUNT_ENDED] {
         for row in tx.run(Call::one(statement, vec![]))? {
             *counts.by_status.entry(row.named(0)?).or_default() += row.int(1)?;
         }
     }
-    for row in tx.run(Call::one(&COUNT_WAITING, vec![]))? {
-        counts.ready.push((row.text(0)?.to_owned(), row.named(1)?, row.int(2)?));
-    }
     counts.by_status.retain(|_, count| *count != 0);
-    counts.ready.sort();
+    counts.ready = ready.into_iter().map(|((queue, profile), n)| (queue, profile, n)).collect();
     Ok(counts)
 }

@@ -36,6 +36,11 @@ pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&FIND];
 /// How often somebody looks everywhere.
 const FULL_SCAN: Duration = Duration::from_secs(2);
 
+/// A scan walks over what was ready since the oldest snapshot began. While somebody holds an old
+/// one, so that the last scans all were slow, no more than a twentieth of the time goes into them.
+const SLOW_SCAN: Duration = Duration::from_millis(20);
+const SLOW_REST: u32 = 20;
+
 /// After so long a scan is old where limits hold tasks back.
 const OLD_SCAN: Duration = Duration::from_millis(200);
 
@@ -79,8 +84,8 @@ pub(super) struct State {
     /// A time that is past for sure: that of a task that was claimed.
     pub(super) past: Timestamp,
     pub(super) scanned: Option<Instant>,
-    /// How long the last scan took.
-    pub(super) scan_took: Duration,
+    /// How long the last scans took, the newest first.
+    pub(super) scans_took: [Duration; 3],
     /// When everybody who waits is told next.
     waking: Option<Instant>,
     /// The looks under way, each with what was written since it began: lanes and lowest keys.
@@ -99,7 +104,7 @@ impl Default for State {
             full: HashMap::new(),
             past: Timestamp::EPOCH,
             scanned: None,
-            scan_took: Duration::ZERO,
+            scans_took: [Duration::ZERO; 3],
             waking: None,
             under_way: Vec::new(),
             looks: 0,
@@ -165,6 +170,16 @@ impl State {
         written.get(&lane).copied()
     }
 
+    /// For how long nobody scans after a scan. One that was slow by chance counts for nothing.
+    fn rest(&self) -> Duration {
+        let least = self.scans_took.iter().min().copied().unwrap_or_default();
+        if least < SLOW_SCAN { Duration::ZERO } else { least * SLOW_REST }
+    }
+
+    fn is_resting(&self) -> bool {
+        self.scanned.is_some_and(|at| at.elapsed() < self.rest())
+    }
+
     pub(super) fn is_full(&self, key: &Key) -> bool {
         self.full.get(key).is_some_and(|since| since.elapsed() < FULL_FOR)
     }
@@ -209,9 +224,14 @@ impl Lanes {
         let every = Duration::from_millis(self.full_scan_ms.load(Ordering::Relaxed));
         let heard = self.heard.load(Ordering::Relaxed);
         let state = self.lock();
-        let soon = HEARD_SCAN.max(state.scan_took * HEARD_REST);
+        let soon = HEARD_SCAN.max(state.scans_took[0] * HEARD_REST);
         let every = if heard { every.min(soon) } else { every };
-        state.scanned.is_none_or(|at| at.elapsed() >= every)
+        !state.is_resting() && state.scanned.is_none_or(|at| at.elapsed() >= every)
+    }
+
+    /// Whether a claim that finds too little may look everywhere.
+    pub(super) fn may_scan(&self) -> bool {
+        !self.lock().is_resting()
     }
 
     /// Another node has written something.

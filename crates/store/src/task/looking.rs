@@ -287,7 +287,8 @@ impl Looking {
             state.set(lane, written.map_or(key, |written| written.min(key)));
         }
         state.scanned = Some(Instant::now());
-        state.scan_took = took;
+        state.scans_took.rotate_right(1);
+        state.scans_took[0] = took;
         Ok(())
     }
 }

@@ -13,6 +13,7 @@ mod delegation;
 mod eager;
 mod family;
 mod finish;
+mod floor;
 mod hand_over;
 mod hold;
 mod hot;
@@ -67,6 +68,7 @@ pub use why::Why;
 use crate::group::{Bounds, Group};
 use crate::statement::{Dialect, Statement};
 use crate::store::Store;
+use floor::Floor;
 use lane::Lanes;
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, OnceLock, Weak};
@@ -116,6 +118,7 @@ pub struct Tasks {
     starts: Arc<Group<Start, State>>,
     beats: Arc<Group<hold::Timed, Beaten>>,
     stuck_ms: Arc<AtomicI64>,
+    lease_floor: Arc<Floor>,
     streams: Arc<Group<BeginStream, StreamBegun>>,
     completes: Arc<Group<finish::Complete, State>>,
     asks: Arc<Group<Ask, State>>,
@@ -142,6 +145,7 @@ impl Tasks {
             starts: Arc::new(hold::start_group(store.clone(), bounds)),
             beats: Arc::new(hold::beat_group(store.clone(), bounds)),
             stuck_ms: Arc::new(AtomicI64::new(DELEGATION_STUCK_THRESHOLD_MS)),
+            lease_floor: Arc::new(Floor::default()),
             streams: Arc::new(stream::stream_group(store.clone(), bounds)),
             completes: Arc::new(finish::complete_group(store.clone(), Arc::clone(&lanes), bounds)),
             asks: Arc::new(cold::group(store.clone(), Arc::clone(&lanes), bounds)),

@@ -45,6 +45,16 @@ pub struct Traffic {
 }
 
 impl Tasks {
+    /// How many tasks are claimed or running, and how many are pending or retry: what the database
+    /// counts by itself, so that asking costs the same however many there are.
+    pub async fn in_all(&self) -> Result<(i64, i64)> {
+        let body = |tx: &mut dyn Tx| {
+            let held = one(tx, Call::one(&IN_ALL, Vec::new()))?;
+            Ok((held.int(0)?, held.int(1)?))
+        };
+        self.store.read("in_all", body).await
+    }
+
     /// What is held, and what left the line after a position.
     pub async fn traffic(&self, after: Position) -> Result<Traffic> {
         self.store.read("traffic", move |tx: &mut dyn Tx| traffic(tx, after)).await
@@ -75,16 +85,19 @@ fn traffic(tx: &mut dyn Tx, after: Position) -> Result<Traffic> {
     })
 }
 
-/// How many of the pending tasks could start now.
+/// How many of the pending tasks could start now: those that wait for a time are left out.
 fn in_line(tx: &mut dyn Tx, pending: i64, now: Timestamp) -> Result<i64> {
     let bounds = || vec![now.into(), MOST_COUNTED.into()];
-    let counted = one(tx, Call::one(&COUNT_IN_LINE, bounds()))?.int(0)?;
-    if counted < MOST_COUNTED {
-        return Ok(counted);
-    }
-    // A long line is what the others leave of all that is pending.
     let later = one(tx, Call::one(&COUNT_LATER, bounds()))?.int(0)?;
-    Ok(counted.max(pending - later))
+    if later < MOST_COUNTED {
+        return Ok(pending - later);
+    }
+    // Only where too many wait for a time to be counted is the line itself walked: the index of
+    // what is ready keeps every task that was in it since the oldest snapshot began.
+    match one(tx, Call::one(&COUNT_IN_LINE, bounds()))?.int(0)? {
+        counted if counted < MOST_COUNTED => Ok(counted),
+        counted => Ok(counted.max(pending - later)),
+    }
 }
 
 fn one(tx: &mut dyn Tx, call: Call<'_>) -> Result<Row> {

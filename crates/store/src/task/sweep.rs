@@ -17,6 +17,7 @@ use windlass_domain::decide::{Decision, decide};
 use windlass_domain::id::{ChangeId, TaskId};
 use windlass_domain::profile::PROFILES;
 use windlass_domain::state::State;
+use windlass_domain::time::Timestamp;
 
 statement!(EXPIRED_LEASES, "task/expired_leases");
 statement!(PASSED_DEADLINES, "task/passed_deadlines");
@@ -44,21 +45,23 @@ pub struct SweepReport {
 impl Tasks {
     /// Takes tasks from holders whose lease ran out.
     pub async fn expire_leases(&self, limit: usize) -> Result<SweepReport> {
-        let with_delegations = Some(true);
-        let command = Command::LoseLease;
-        self.sweep("expire_leases", &EXPIRED_LEASES, command, limit, 0, with_delegations).await
+        Ok(self.sweep_leases(limit, true, Timestamp::EPOCH).await?.0)
     }
 
     /// The same, but for delegations: they have a sweeper and a threshold of their own.
     pub async fn expire_worker_leases(&self, limit: usize) -> Result<SweepReport> {
-        let command = Command::LoseLease;
-        self.sweep("expire_leases", &EXPIRED_LEASES, command, limit, 0, Some(false)).await
+        let from = self.lease_floor.from();
+        let (report, now) = self.sweep_leases(limit, false, from).await?;
+        if report.scanned < limit {
+            self.lease_floor.swept(from, now);
+        }
+        Ok(report)
     }
 
     /// Ends tasks whose deadline passed.
     pub async fn expire_deadlines(&self, limit: usize) -> Result<SweepReport> {
         let command = Command::ExceedDeadline;
-        self.sweep("expire_deadlines", &PASSED_DEADLINES, command, limit, 0, None).await
+        self.sweep("expire_deadlines", &PASSED_DEADLINES, command, limit, 0).await
     }
 
     /// Ends inference that no provider took within `limit_ms`, or else the profile's limit.
@@ -70,13 +73,13 @@ impl Tasks {
         let standard = PROFILES.iter().find_map(|rules| rules.pending_ms).unwrap_or(i64::MAX);
         let age_ms = limit_ms.unwrap_or(standard);
         let command = Command::TimeOutPending { limit_ms };
-        self.sweep("time_out_pending", &STALE_PENDING, command, limit, age_ms, None).await
+        self.sweep("time_out_pending", &STALE_PENDING, command, limit, age_ms).await
     }
 
     /// Ends tasks whose question nobody answered in time.
     pub async fn expire_approvals(&self, limit: usize) -> Result<SweepReport> {
         let command = Command::ExpireApproval;
-        self.sweep("expire_approvals", &EXPIRED_APPROVALS, command, limit, 0, None).await
+        self.sweep("expire_approvals", &EXPIRED_APPROVALS, command, limit, 0).await
     }
 
     /// Takes back what goes back when a session is gone; the leases decide over the rest.
@@ -111,6 +114,23 @@ impl Tasks {
         outcomes.pop().unwrap_or_else(|| Err(cold::no_answer().into()))
     }
 
+    /// Leases that ran out after `from`; also until when it looked.
+    async fn sweep_leases(
+        &self,
+        limit: usize,
+        with_delegations: bool,
+        from: Timestamp,
+    ) -> Result<(SweepReport, Timestamp)> {
+        let bounds = move |tx: &mut dyn Tx| {
+            // A test's clock may jump back.
+            let from = if tx.fixed_now().is_some() { Timestamp::EPOCH } else { from };
+            let now = tx.now()?;
+            let limit = Value::Int(limit as i64);
+            Ok((vec![now.into(), limit, with_delegations.into(), from.into()], now))
+        };
+        self.sweep_where("expire_leases", &EXPIRED_LEASES, Command::LoseLease, bounds).await
+    }
+
     async fn sweep(
         &self,
         name: &'static str,
@@ -118,20 +138,30 @@ impl Tasks {
         command: Command,
         limit: usize,
         age_ms: i64,
-        with_delegations: Option<bool>,
     ) -> Result<SweepReport> {
+        let bounds = move |tx: &mut dyn Tx| {
+            let now = tx.now()?;
+            Ok((vec![now.plus_ms(-age_ms).into(), Value::Int(limit as i64)], now))
+        };
+        Ok(self.sweep_where(name, find, command, bounds).await?.0)
+    }
+
+    /// Sweeps what a statement finds within bounds that follow from the time; returns that as well.
+    async fn sweep_where(
+        &self,
+        name: &'static str,
+        find: &'static Statement,
+        command: Command,
+        bounds: impl Fn(&mut dyn Tx) -> Result<(Vec<Value>, Timestamp)> + Send + 'static,
+    ) -> Result<(SweepReport, Timestamp)> {
         let change_seed = Uuid::now_v7();
-        let swept = self
-            .store
-            .write(name, move |tx| {
-                let now = tx.now()?;
-                let mut params = vec![now.plus_ms(-age_ms).into(), Value::Int(limit as i64)];
-                params.extend(with_delegations.map(Value::from));
-                let rows = tx.run(Call::one(find, params))?;
-                carry_out(tx, &rows, &command, name, change_seed)
-            })
-            .await?;
-        Ok(self.stand_again(swept))
+        let body = move |tx: &mut dyn Tx| {
+            let (params, now) = bounds(tx)?;
+            let rows = tx.run(Call::one(find, params))?;
+            Ok((carry_out(tx, &rows, &command, name, change_seed)?, now))
+        };
+        let (swept, now) = self.store.write(name, body).await?;
+        Ok((self.stand_again(swept), now))
     }
 
     fn stand_again(&self, swept: Swept) -> SweepReport {

@@ -190,7 +190,8 @@ pub(super) fn take(
         plans.iter().zip(asking).any(|(parts, asking)| quota(parts) < asking.left())
     };
     // Where a limit holds lanes back there may still be others that this node has not heard of.
-    if !looked && short(&plans) && (!held_back || lanes.scan_is_old()) {
+    let may_look = !looked && lanes.may_scan() && (!held_back || lanes.scan_is_old());
+    if may_look && short(&plans) {
         look_everywhere(tx, lanes, &looking)?;
         look_behind_heads(tx, &mut looking, asking)?;
         held_back = plan(tx, lanes, &mut looking, asking, &mut room, &mut plans)?;

@@ -131,7 +131,7 @@ fn duties() -> Vec<Case> {
     vec![
         writes(
             "task/expired_leases",
-            &[at[0], at[1], (3, "FALSE")],
+            &[at[0], at[1], (3, "FALSE"), (4, "'2026-05-01Z'")],
             &["task_state_lease"],
             &["task_state_lease"],
         ),
@@ -276,9 +276,13 @@ fn views() -> Vec<Case> {
             &["task_state_due"],
         ),
         writes("task/count_ended", &[], &["task_history_position"], &["INTEGER PRIMARY KEY"]),
-        writes("task/fold_tally", &[], &["task_history_position"], &["INTEGER PRIMARY KEY"]),
+        writes(
+            "task/fold_tally",
+            &[(1, "100")],
+            &["task_history_position"],
+            &["INTEGER PRIMARY KEY"],
+        ),
         reads("task/count_ready", &[], &["task_state_ready"], &["task_state_ready"]),
-        reads("task/count_waiting", &[], &["task_state_ready"], &["task_state_ready"]),
         reads("task/count_due", &[], &["task_state_due"], &["task_state_due"]),
         reads("task/count_held", &[], &["task_state_holder"], &["task_state_holder"]),
         reads("task/count_parked", &[], &["task_state_rare"], &["task_state_rare"]),

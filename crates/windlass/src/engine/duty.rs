@@ -132,7 +132,8 @@ pub(super) fn standard() -> Vec<Arc<dyn Duty>> {
         duty("notice_expiry", 60 * SECOND, |e| Box::pin(async { e.expire_notices().await })),
         duty("alert_memory", 600 * SECOND, |e| Box::pin(async { e.forget_alerts().await })),
         duty("approvals", 10 * SECOND, |e| Box::pin(async { e.expire_approvals().await })),
-        duty("tally", 60 * SECOND, |e| Box::pin(async { e.fold_tally().await })),
+        duty("tally", 5 * SECOND, |e| Box::pin(async { e.fold_tally().await })),
+        duty("limit_counts", 60 * SECOND, |e| Box::pin(async { e.fold_counts().await })),
         duty("retention", 600 * SECOND, |e| Box::pin(async { e.remove_expired().await })),
         duty("delta_memory", 60 * SECOND, |e| Box::pin(async { e.forget_deltas().await })),
         duty("session_memory", 600 * SECOND, |e| Box::pin(async { e.forget_sessions().await })),
@@ -202,6 +203,11 @@ impl Engine {
 
     async fn fold_tally(&self) -> Result<Report> {
         self.inner.tasks.fold_tally().await?;
+        Ok(Report::default())
+    }
+
+    async fn fold_counts(&self) -> Result<Report> {
+        self.inner.tasks.fold_counts().await?;
         Ok(Report::default())
     }
 

@@ -103,8 +103,8 @@ impl System for Apalis {
     }
 
     async fn fill(&self, count: u64) -> Result<bool> {
-        let fill = "INSERT INTO apalis.jobs SELECT made.* FROM (SELECT to_jsonb(job) AS row \
-            FROM apalis.jobs AS job WHERE status = 'Done' LIMIT 1) AS one, \
+        let fill = "INSERT INTO apalis.jobs SELECT made.* FROM (SELECT to_jsonb(old) AS row \
+            FROM apalis.jobs AS old WHERE status = 'Done' LIMIT 1) AS one, \
             generate_series(1, $1) AS n, jsonb_populate_record(NULL::apalis.jobs, \
             one.row || jsonb_build_object('id', 'old' || n)) AS made";
         sqlx::query(fill).bind(count as i64).execute(&self.pool).await?;

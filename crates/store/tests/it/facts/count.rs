@@ -13,6 +13,8 @@ conformance!(
     a_mixed_story_is_counted_by_state,
     what_can_be_claimed_is_counted_by_lane,
     folding_the_tally_changes_no_count,
+    a_long_history_is_folded_bit_by_bit_to_its_end,
+    what_is_held_in_all_is_what_the_states_say,
 );
 
 async fn an_empty_world_counts_nothing(dialect: Dialect) {
@@ -98,4 +100,27 @@ async fn folding_the_tally_changes_no_count(dialect: Dialect) {
     world.finish(&held, complete()).await.unwrap();
     let after = world.tasks.counts().await.unwrap();
     assert_eq!(after.by_status[&State::Completed], before.by_status[&State::Completed] + 1);
+}
+
+async fn a_long_history_is_folded_bit_by_bit_to_its_end(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    mixed_story(&world).await;
+    let before = world.tasks.counts().await.unwrap();
+    world.tasks.fold_tally_by(3).await.unwrap();
+    assert_eq!(world.tasks.counts().await.unwrap(), before);
+    // Nothing is left that a count would have to read.
+    let sum = "SELECT coalesce(sum(ended), 0) FROM task_tally";
+    let ended = before.by_status.iter().filter(|(state, _)| state.is_terminal());
+    let ended: i64 = ended.map(|(_, count)| count).sum();
+    assert_eq!(world.by_hand(sum).unwrap().trim(), ended.to_string());
+}
+
+async fn what_is_held_in_all_is_what_the_states_say(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    assert_eq!(world.tasks.in_all().await.unwrap(), (0, 0));
+    let states = mixed_story(&world).await;
+    let of = |wanted: &[State]| -> i64 { wanted.iter().map(|state| states[state]).sum() };
+    let active = of(&[State::Claimed, State::Running]);
+    let pending = of(&[State::Pending, State::Retry]);
+    assert_eq!(world.tasks.in_all().await.unwrap(), (active, pending));
 }

@@ -536,7 +536,7 @@ async fn what_a_gone_connection_counted_is_kept(dialect: Dialect) {
         world.by_hand(other).unwrap();
     }
     // The first calls may meet the broken connections.
-    while world.tasks.fold_tally().await.is_err() {}
+    while world.tasks.fold_counts().await.is_err() {}
     assert_eq!(world.by_hand(counts).unwrap(), before);
     if dialect == Dialect::Postgres {
         let gone = "SELECT count(*) FROM limit_count c WHERE backend <> 0 AND NOT EXISTS (

@@ -31,7 +31,7 @@ async fn lanes_that_hold_nothing_do_not_pile_up_where_they_are_counted(dialect: 
     let world = World::new(dialect).await;
     pass_by(&world, 0..1_050).await;
     assert_eq!(lanes(&world), 1_050);
-    world.tasks.fold_tally().await.unwrap();
+    world.tasks.fold_counts().await.unwrap();
     // On PostgreSQL nobody counts lanes, and other nodes rely on them.
     let kept = if dialect == Dialect::Sqlite { 1_000 } else { 1_050 };
     assert_eq!(lanes(&world), kept);
@@ -53,7 +53,7 @@ async fn what_lives_keeps_its_lane_and_its_count(dialect: Dialect) {
     let command = Command::Wait { lease_id: parked.lease_id };
     world.ask(parked.task.id, command).await.unwrap();
     pass_by(&world, 0..1_050).await;
-    world.tasks.fold_tally().await.unwrap();
+    world.tasks.fold_counts().await.unwrap();
     assert_eq!(world.claim("w1", 5).await.len(), 0, "its venture is full");
     world.finish(&active, complete()).await.unwrap();
     assert_eq!(world.claim("w1", 5).await[0].task.id, pending);

@@ -32,6 +32,7 @@ conformance!(
     a_lost_session_gives_back_a_delegation_before_its_first_beat,
     a_lost_session_touches_nothing_of_others,
     a_finish_after_the_session_was_lost_is_lease_lost,
+    leases_that_run_out_after_one_another_are_all_taken_back,
 );
 
 const MINUTE: i64 = 60_000;
@@ -363,4 +364,20 @@ async fn a_finish_after_the_session_was_lost_is_lease_lost(dialect: Dialect) {
         assert_eq!(refused(world.finish(&held, how).await), "lease_lost");
     }
     assert_eq!(refused(world.beat(&held).await), "lease_lost");
+}
+
+/// The duty looks from where the sweep before it ended.
+async fn leases_that_run_out_after_one_another_are_all_taken_back(dialect: Dialect) {
+    let world = World::with_real_clock(dialect).await;
+    for _ in 0..3 {
+        let id = world.submit(job()).await;
+        let claim = Claim { lease_ms: Some(1), ..claim_of("w1", &["q"], 1) };
+        let held = world.tasks.claim(claim).await.unwrap();
+        assert_eq!(held[0].task.id, id);
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        let swept = world.tasks.expire_worker_leases(10).await.unwrap();
+        assert_eq!(swept.changed.len(), 1, "{swept:?}");
+        world.cancel(id).await.unwrap();
+        assert_eq!(world.tasks.expire_worker_leases(10).await.unwrap().scanned, 0);
+    }
 }
