@@ -233,12 +233,12 @@ pub enum Refused {
     AlreadyDecided(Status),
     /// The task went another way.
     #[error(
-        "the approval was withdrawn: its task was cancelled, overdue, or moved by hand, or what it \
+        "the approval was withdrawn: its task was cancelled, overdue, or moved away by hand, or what it \
          asks for cannot be done any more"
     )]
     Withdrawn,
     /// The question's time is over.
-    #[error("the approval has expired; its task fails")]
+    #[error("the approval has expired; a task that waited for it fails")]
     Expired,
     /// The approver saw something else.
     #[error("the digest is not that of this approval: read again what it would do, then decide")]

@@ -138,6 +138,12 @@ pub enum Refusal {
         /// Where it stands.
         state: StepState,
     },
+    /// The run of the step that the call speaks of has ended, and another one has begun since.
+    #[error("that run of step {step} has ended, and another one has begun since; nothing changed")]
+    RunEnded {
+        /// Which step.
+        step: StepId,
+    },
     /// A person decided that the step has failed.
     #[error(
         "a person decided that step {step} has failed; it never runs, so go on without it or fail \
@@ -216,6 +222,7 @@ impl Refusal {
             Refusal::LeaseLost { .. } | Refusal::MessageLost { .. } => "lease_lost",
             Refusal::AlreadyFinished { .. }
             | Refusal::StepEnded { .. }
+            | Refusal::RunEnded { .. }
             | Refusal::DeliveryEnded { .. } => "already_finished",
             Refusal::NotPermitted { .. } => "not_permitted",
             Refusal::IllegalTransition { .. } | Refusal::IllegalStep { .. } => "illegal_transition",

@@ -9,10 +9,13 @@
 
 use crate::id::{StepId, TaskId};
 use crate::state::{State, named};
-use crate::step::{Effect, StepKey, StepState};
+use crate::step::{Effect, Place, StepKey, StepState};
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+#[cfg(test)]
+mod tests;
 
 /// How many replays a family may have before the next one needs an approval: those of the task that
 /// was submitted, replays of its replays included.
@@ -40,8 +43,8 @@ pub struct Past {
     pub id: StepId,
     /// What identifies it.
     pub key: StepKey,
-    /// Its place among the steps of all tasks.
-    pub seq: i64,
+    /// The place of its last run.
+    pub place: Place,
     /// Whether it may run twice.
     pub idempotent: bool,
     /// Where it stands.
@@ -61,8 +64,8 @@ pub struct Elsewhere {
     pub task: TaskId,
     /// What identifies it.
     pub key: StepKey,
-    /// Its place among the steps of all tasks.
-    pub seq: i64,
+    /// The place of its last run.
+    pub place: Place,
     /// Where it stands.
     pub status: StepState,
     /// What a failed one has done.
@@ -89,27 +92,23 @@ pub struct Origin<'a> {
     pub elsewhere: &'a [Elsewhere],
 }
 
-/// Another task of the family of one that wants to begin a step.
+/// When a task of a family was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Relative {
-    /// Which task.
-    pub id: TaskId,
-    /// Since when it is there.
-    pub created_at: Timestamp,
-    /// When it ended.
-    pub finished_at: Option<Timestamp>,
+pub struct Made {
+    /// Its number among those of runs; `None` if nobody knows it any more.
+    pub run: Option<i64>,
+    /// The time, for steps that were begun before runs had numbers.
+    pub at: Timestamp,
 }
 
-/// Whether a plan of a task that was made at `made_at` may have missed what `relative` began: it
-/// was not over then.
-pub fn was_open(relative: &Relative, made_at: Timestamp) -> bool {
-    relative.finished_at.is_none_or(|at| at > made_at)
-}
-
-/// Whether `step` was begun elsewhere since a task was made at `made_at`, so that nobody who
+/// Whether `step` was begun elsewhere, at `begun_at`, since a task was made, so that nobody who
 /// permitted that task knew of it. At the very moment counts: rather one question too many.
-pub fn came_between(step: &Elsewhere, begun_at: Timestamp, made_at: Timestamp) -> bool {
-    step.may_have_run() && begun_at >= made_at
+pub fn came_between(step: &Elsewhere, begun_at: Timestamp, made: Made) -> bool {
+    let is_later = match step.place.run {
+        Some(run) => made.run.is_none_or(|made| run >= made),
+        None => begun_at >= made.at,
+    };
+    step.may_have_run() && is_later
 }
 
 named! {
@@ -218,24 +217,24 @@ pub fn plan(
         ReplayFrom::LastCheckpoint => steps.len(),
         ReplayFrom::Step(name) => position(name, steps)?,
     };
-    let mut others: BTreeMap<(i64, StepId), &Elsewhere> = BTreeMap::new();
+    let mut others: BTreeMap<(Place, StepId), &Elsewhere> = BTreeMap::new();
     let mut last_runs: HashMap<&StepKey, &Elsewhere> = HashMap::new();
     for other in elsewhere.iter().filter(|other| other.may_have_run()) {
         if !last_runs.contains_key(&other.key) {
-            others.insert((other.seq, other.id), other);
+            others.insert((other.place, other.id), other);
         }
         last_runs.insert(&other.key, other);
     }
-    let own: HashMap<&StepKey, i64> = steps.iter().map(|step| (&step.key, step.seq)).collect();
+    let own: HashSet<&StepKey> = steps.iter().map(|step| &step.key).collect();
     let mut planned: Vec<Planned> = Vec::with_capacity(steps.len());
     for (index, step) in steps.iter().enumerate() {
-        let since = last_runs.get(&step.key).filter(|run| run.seq > step.seq);
+        let since = last_runs.get(&step.key).filter(|run| run.place > step.place);
         let fate = fate(step, index < begins_at, since.is_some(), allow_non_idempotent);
         let since = since.filter(|_| fate != Fate::Reused);
         planned.push(line(step.id, &step.key, step.idempotent, fate, since.map(|run| run.task)));
     }
     let fate = if allow_non_idempotent { Fate::Rerun } else { Fate::Refused };
-    for other in others.values().filter(|other| !own.contains_key(&other.key)) {
+    for other in others.values().filter(|other| !own.contains(&other.key)) {
         let run_in = last_runs.get(&other.key).map(|run| run.task);
         planned.push(line(other.id, &other.key, false, fate, run_in));
     }
@@ -335,227 +334,4 @@ fn told<'a>(planned: impl Iterator<Item = &'a Planned>) -> Vec<String> {
 /// Whether a person must agree first; `earlier_replays` are those of the whole family.
 pub fn needs_approval(earlier_replays: i64, threshold: i64, is_required: bool) -> bool {
     is_required || earlier_replays >= threshold
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use uuid::Uuid;
-
-    fn key(name: &str) -> StepKey {
-        StepKey::new(name, &serde_json::Value::Null, 0)
-    }
-
-    fn plan(state: State, from: &ReplayFrom, steps: &[Past], allow: bool) -> Result<Plan, Refused> {
-        let origin = Origin { state, has_checkpoint: true, steps, elsewhere: &[] };
-        super::plan(&origin, from, allow)
-    }
-
-    fn past(n: u128, name: &str, idempotent: bool, status: StepState) -> Past {
-        Past {
-            id: StepId(Uuid::from_u128(n)),
-            key: key(name),
-            seq: n as i64,
-            idempotent,
-            status,
-            effect: None,
-            expired: false,
-        }
-    }
-
-    fn four() -> Vec<Past> {
-        vec![
-            past(1, "read", true, StepState::Done),
-            past(2, "charge", false, StepState::Done),
-            past(3, "write", true, StepState::Done),
-            past(4, "mail", false, StepState::Begun),
-        ]
-    }
-
-    fn fates(plan: &Plan) -> Vec<Fate> {
-        plan.steps.iter().map(|step| step.fate).collect()
-    }
-
-    #[test]
-    fn a_replay_takes_along_what_was_done_before_its_beginning() {
-        use Fate::{Refused, Rerun, Reused};
-        for (from, allow, wanted) in [
-            (ReplayFrom::Beginning, false, [Rerun, Refused, Rerun, Refused]),
-            (ReplayFrom::Beginning, true, [Rerun, Rerun, Rerun, Rerun]),
-            (ReplayFrom::LastCheckpoint, false, [Reused, Reused, Reused, Refused]),
-            (ReplayFrom::Step("write".into()), false, [Reused, Reused, Rerun, Refused]),
-            (ReplayFrom::Step("charge".into()), true, [Reused, Rerun, Rerun, Rerun]),
-        ] {
-            let plan = plan(State::Failed, &from, &four(), allow).unwrap();
-            assert_eq!(fates(&plan), wanted, "{from:?} {allow}");
-            assert_eq!(plan.checkpoint, from == ReplayFrom::LastCheckpoint);
-        }
-    }
-
-    #[test]
-    fn what_must_not_run_twice_is_named() {
-        let plan = plan(State::Poisoned, &ReplayFrom::Beginning, &four(), false).unwrap();
-        let refused = plan.permit().unwrap_err();
-        assert_eq!(refused.code(), "not_idempotent");
-        assert!(refused.to_string().contains("charge, mail"), "{refused}");
-    }
-
-    #[test]
-    fn a_cleared_result_is_not_taken_along() {
-        let mut steps = four();
-        steps[0].expired = true;
-        steps[1].expired = true;
-        let plan = plan(State::Failed, &ReplayFrom::LastCheckpoint, &steps, false).unwrap();
-        assert_eq!(fates(&plan)[..2], [Fate::Expired, Fate::Refused]);
-    }
-
-    #[test]
-    fn a_failure_without_effect_may_run_again() {
-        let failed = Past { effect: Some(Effect::None), ..past(1, "a", false, StepState::Failed) };
-        let plan = plan(State::Failed, &ReplayFrom::LastCheckpoint, &[failed], false).unwrap();
-        assert_eq!(fates(&plan), [Fate::Rerun]);
-    }
-
-    #[test]
-    fn a_persons_decision_is_part_of_the_plan() {
-        for (status, before, after) in [
-            (StepState::InDoubt, Fate::Refused, Fate::Refused),
-            (StepState::Done, Fate::Reused, Fate::Refused),
-            (StepState::Allowed, Fate::Rerun, Fate::Rerun),
-            (StepState::Rejected, Fate::Reused, Fate::Refused),
-        ] {
-            let steps = [past(1, "charge", false, status)];
-            for (from, wanted) in
-                [(ReplayFrom::LastCheckpoint, before), (ReplayFrom::Beginning, after)]
-            {
-                let plan = plan(State::Failed, &from, &steps, false).unwrap();
-                assert_eq!(fates(&plan), [wanted], "{status} {from:?}");
-            }
-        }
-    }
-
-    fn elsewhere(n: u128, name: &str, status: StepState) -> Elsewhere {
-        Elsewhere {
-            id: StepId(Uuid::from_u128(n)),
-            task: TaskId(Uuid::from_u128(1_000 + n)),
-            key: key(name),
-            seq: n as i64,
-            status,
-            effect: None,
-        }
-    }
-
-    fn beside(
-        steps: &[Past],
-        elsewhere: &[Elsewhere],
-        from: &ReplayFrom,
-        allow: bool,
-    ) -> Result<Plan, Refused> {
-        let origin = Origin { state: State::Failed, has_checkpoint: false, steps, elsewhere };
-        super::plan(&origin, from, allow)
-    }
-
-    #[test]
-    fn a_permission_is_good_for_one_further_run() {
-        let last = ReplayFrom::LastCheckpoint;
-        let no_effect =
-            Past { effect: Some(Effect::None), ..past(5, "charge", false, StepState::Failed) };
-        for own in [past(5, "charge", false, StepState::Allowed), no_effect] {
-            let own = [own];
-            for status in [
-                StepState::Begun,
-                StepState::Done,
-                StepState::Failed,
-                StepState::InDoubt,
-                StepState::Allowed,
-                StepState::Rejected,
-            ] {
-                let earlier = [elsewhere(4, "charge", status)];
-                let before = beside(&own, &earlier, &last, false).unwrap();
-                assert_eq!(fates(&before), [Fate::Rerun], "what was permitted since: {status}");
-                let later = [elsewhere(6, "charge", status), elsewhere(7, "mail", status)];
-                let after = beside(&own, &later[..1], &last, false).unwrap();
-                assert_eq!(fates(&after), [Fate::Refused], "{status}");
-                assert_eq!(after.steps[0].run_in, Some(later[0].task));
-                let refused = after.permit().unwrap_err().to_string();
-                assert!(refused.contains(&format!("charge (run in task {}", later[0].task)));
-                let allowed = beside(&own, &later, &last, true).unwrap();
-                assert_eq!(fates(&allowed), [Fate::Rerun, Fate::Rerun], "allowed again");
-            }
-            let vain = Elsewhere {
-                effect: Some(Effect::None),
-                ..elsewhere(6, "charge", StepState::Failed)
-            };
-            let after = beside(&own, &[vain], &last, false).unwrap();
-            assert_eq!(fates(&after), [Fate::Rerun], "nothing has happened there");
-        }
-    }
-
-    #[test]
-    fn what_only_another_of_the_family_ran_is_part_of_the_plan() {
-        let own = [past(1, "read", true, StepState::Done)];
-        let others = [
-            elsewhere(5, "charge", StepState::Done),
-            elsewhere(6, "mail", StepState::Begun),
-            elsewhere(7, "charge", StepState::Done),
-        ];
-        let last = ReplayFrom::LastCheckpoint;
-        let planned = beside(&own, &others, &last, false).unwrap();
-        let lines: Vec<_> = planned.steps.iter().map(|s| (s.name.as_str(), s.run_in)).collect();
-        let (fifth, seventh) = (Some(others[1].task), Some(others[2].task));
-        assert_eq!(lines, [("read", None), ("charge", seventh), ("mail", fifth)]);
-        assert_eq!(fates(&planned), [Fate::Reused, Fate::Refused, Fate::Refused]);
-        assert_eq!(planned.permit().unwrap_err().code(), "not_idempotent");
-        let allowed = beside(&own, &others, &last, true).unwrap();
-        let again: Vec<_> = allowed.runs_again().map(|step| step.id).collect();
-        assert_eq!(again, [others[0].id, others[1].id]);
-        assert!(allowed.stay_within(&again).is_ok());
-        let refused = allowed.stay_within(&again[..1]).unwrap_err().to_string();
-        assert!(refused.contains("mail") && !refused.contains("charge"), "{refused}");
-        let done = [past(1, "charge", false, StepState::Done)];
-        let reused = beside(&done, &others[..1], &last, false).unwrap();
-        assert_eq!(fates(&reused), [Fate::Reused], "what does not run, runs no second time");
-    }
-
-    #[test]
-    fn a_plan_takes_a_checkpoint_along_only_if_there_is_one() {
-        for (has_checkpoint, from, wanted) in [
-            (true, ReplayFrom::LastCheckpoint, true),
-            (false, ReplayFrom::LastCheckpoint, false),
-            (true, ReplayFrom::Beginning, false),
-        ] {
-            let origin =
-                Origin { state: State::Failed, has_checkpoint, steps: &[], elsewhere: &[] };
-            assert_eq!(super::plan(&origin, &from, false).unwrap().checkpoint, wanted);
-        }
-    }
-
-    #[test]
-    fn only_what_was_begun_since_comes_between() {
-        let at = Timestamp::from_ms;
-        let relative =
-            |finished_at| Relative { id: TaskId(Uuid::nil()), created_at: at(0), finished_at };
-        assert!(was_open(&relative(None), at(5)) && was_open(&relative(Some(at(6))), at(5)));
-        assert!(!was_open(&relative(Some(at(5))), at(5)));
-        let begun = elsewhere(1, "charge", StepState::Begun);
-        let vain = Elsewhere { effect: Some(Effect::None), ..elsewhere(1, "a", StepState::Failed) };
-        assert!(came_between(&begun, at(5), at(5)) && !came_between(&begun, at(4), at(5)));
-        assert!(!came_between(&vain, at(6), at(5)));
-    }
-
-    #[test]
-    fn only_a_finished_task_is_replayed_and_only_from_a_step_it_has() {
-        let running = plan(State::Running, &ReplayFrom::Beginning, &[], false).unwrap_err();
-        assert_eq!(running.code(), "not_finished");
-        let from = ReplayFrom::Step("nope".into());
-        let unknown = plan(State::Failed, &from, &four(), false).unwrap_err();
-        assert!(unknown.to_string().contains("read, charge, write, mail"), "{unknown}");
-    }
-
-    #[test]
-    fn the_second_replay_needs_an_approval() {
-        assert!(!needs_approval(0, DEFAULT_APPROVAL_THRESHOLD, false));
-        assert!(needs_approval(1, DEFAULT_APPROVAL_THRESHOLD, false));
-        assert!(needs_approval(0, DEFAULT_APPROVAL_THRESHOLD, true));
-    }
 }

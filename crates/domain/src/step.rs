@@ -130,6 +130,18 @@ impl StepKey {
     }
 }
 
+/// Where the last run of a step stands among the runs of all steps. Each begin of a step that must
+/// not run twice takes the next number of a run; the making of a task has one as well, so that they
+/// tell what came first, whatever the clocks say. Steps that were begun before there were numbers
+/// come first, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Which run.
+    pub run: Option<i64>,
+    /// The step's place among the steps of all tasks.
+    pub seq: i64,
+}
+
 /// What a rule must know of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepSnapshot {
@@ -139,6 +151,8 @@ pub struct StepSnapshot {
     pub status: StepState,
     /// Under which lease it was begun or recorded.
     pub lease_id: Option<LeaseId>,
+    /// Which run of it began last; see [`Place`].
+    pub run: Option<i64>,
     /// What a failed one has done.
     pub effect: Option<Effect>,
     /// Canonical JSON.
@@ -220,10 +234,19 @@ pub fn left(step: &StepSnapshot, task_has_ended: bool) -> StepState {
 }
 
 /// What follows when the holder tells how a step ended: `true` if it is written, `false` if it was
-/// told before. Whoever ended it once does not end it otherwise.
-pub fn end(step: &StepSnapshot, told: &Told, lease: LeaseId) -> Result<bool, Refusal> {
+/// told before. Whoever ended it once does not end it otherwise. With the number of a run, only that
+/// run is ended: a late call about an earlier one says nothing about the next.
+pub fn end(
+    step: &StepSnapshot,
+    told: &Told,
+    lease: LeaseId,
+    run: Option<i64>,
+) -> Result<bool, Refusal> {
     if step.lease_id != Some(lease) {
         return Err(refused(step, told.event()));
+    }
+    if run.is_some() && run != step.run {
+        return Err(Refusal::RunEnded { step: step.id });
     }
     if told.is(step) {
         return Ok(false);
@@ -309,6 +332,7 @@ mod tests {
             id: StepId(Uuid::nil()),
             status,
             lease_id: Some(LeaseId(Uuid::from_u128(lease))),
+            run: Some(2),
             effect: None,
             result: None,
             error: None,
@@ -373,10 +397,10 @@ mod tests {
             ..step(StepState::Failed, 7)
         };
         for (step, same) in [(&done, result("1")), (&failed, error("1", Effect::Unknown))] {
-            assert_eq!(end(&begun, &same, mine), Ok(true));
-            assert_eq!(end(step, &same, mine), Ok(false));
-            assert_eq!(end(&begun, &same, other).unwrap_err().code(), "illegal_step");
-            assert_eq!(end(step, &same, other).unwrap_err().code(), "illegal_step");
+            assert_eq!(end(&begun, &same, mine, None), Ok(true));
+            assert_eq!(end(step, &same, mine, None), Ok(false));
+            assert_eq!(end(&begun, &same, other, None).unwrap_err().code(), "illegal_step");
+            assert_eq!(end(step, &same, other, None).unwrap_err().code(), "illegal_step");
         }
         let others = [
             result("2"),
@@ -387,11 +411,27 @@ mod tests {
         ];
         for told in others {
             for step in [&done, &failed] {
-                assert_eq!(end(step, &told, mine).unwrap_err().code(), "already_finished");
+                assert_eq!(end(step, &told, mine, None).unwrap_err().code(), "already_finished");
             }
         }
         let doubted = step(StepState::InDoubt, 7);
-        assert_eq!(end(&doubted, &result("1"), mine).unwrap_err().code(), "illegal_step");
+        assert_eq!(end(&doubted, &result("1"), mine, None).unwrap_err().code(), "illegal_step");
+    }
+
+    #[test]
+    fn a_late_call_about_an_earlier_run_ends_nothing() {
+        let mine = LeaseId(Uuid::from_u128(7));
+        let told = Told::Error("1".into(), Effect::None);
+        let begun = step(StepState::Begun, 7);
+        assert_eq!(end(&begun, &told, mine, Some(2)), Ok(true));
+        assert_eq!(end(&begun, &told, mine, Some(1)).unwrap_err().code(), "already_finished");
+        let failed = StepSnapshot {
+            error: Some("1".into()),
+            effect: Some(Effect::None),
+            ..step(StepState::Failed, 7)
+        };
+        assert_eq!(end(&failed, &told, mine, Some(2)), Ok(false));
+        assert_eq!(end(&failed, &told, mine, Some(1)).unwrap_err().code(), "already_finished");
     }
 
     #[test]

@@ -77,6 +77,7 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(55, "trace", "0055_trace"),
     migration!(56, "contract", "0056_contract"),
     migration!(57, "lean", "0057_lean"),
+    migration!(58, "run", "0058_run"),
 ];
 
 impl Migration {

@@ -20,16 +20,16 @@ use windlass_domain::failure::TaskError;
 use windlass_domain::id::{LeaseId, StepId, TaskId};
 use windlass_domain::json;
 use windlass_domain::step::{
-    self as rule, CheckedStep, Effect, RESULT_RETENTION_MS, StepKey, StepSnapshot, StepState,
+    self as rule, CheckedStep, Effect, Place, RESULT_RETENTION_MS, StepKey, StepSnapshot, StepState,
 };
 use windlass_domain::time::Timestamp;
 
 /// A step is read in this order.
 pub(crate) const COLUMNS: &str = "task_id, id, seq, name, type, inputs_hash, occurrence, inputs, \
     idempotent, status, result, error, effect, lease_id, attempt, actor, copied_from, created_at, \
-    ended_at, expired_at, checkpoint_digest";
+    ended_at, expired_at, checkpoint_digest, run";
 /// How many columns that are.
-const COLUMN_COUNT: usize = 21;
+const COLUMN_COUNT: usize = 22;
 
 statement!(shared FIND, "step/find");
 statement!(shared INTENT, "step/intent");
@@ -38,6 +38,7 @@ statement!(shared PAGE, "step/page");
 statement!(shared IN_DOUBT, "step/in_doubt");
 statement!(shared INSERT, "step/insert");
 statement!(shared SAVE, "step/save");
+statement!(NEXT_RUN, "step/next_run");
 statement!(BEGUN_BY, "step/begun_by");
 statement!(COPY, "step/copy");
 statement!(FINISHED, "step/finished");
@@ -53,6 +54,7 @@ pub(crate) static STATEMENTS: &[&statement::Statement] = &[
     &IN_DOUBT,
     &INSERT,
     &SAVE,
+    &NEXT_RUN,
     &BEGUN_BY,
     &COPY,
     &FINISHED,
@@ -88,6 +90,8 @@ pub struct Step {
     pub expired_at: Option<Timestamp>,
     /// Only there to tell the same end from another one.
     pub(crate) checkpoint_digest: Option<String>,
+    /// Of one that must not run twice: which run began last.
+    pub run: Option<i64>,
 }
 
 impl Step {
@@ -100,12 +104,18 @@ impl Step {
         }
     }
 
+    /// The place of its last run.
+    pub fn place(&self) -> Place {
+        Place { run: self.run, seq: self.seq }
+    }
+
     /// What the rules must know of it.
     pub fn snapshot(&self) -> StepSnapshot {
         StepSnapshot {
             id: self.id,
             status: self.status,
             lease_id: self.lease_id,
+            run: self.run,
             effect: self.effect,
             result: self.result.as_ref().map(json::canonical),
             error: self.error.as_ref().map(error_text),
@@ -144,6 +154,7 @@ fn step(row: &Row) -> Result<Step> {
         ended_at: row.maybe(18, Row::time)?,
         expired_at: row.maybe(19, Row::time)?,
         checkpoint_digest: row.maybe(20, |r, i| r.text(i).map(str::to_owned))?,
+        run: row.maybe(21, Row::int)?,
     })
 }
 
@@ -163,13 +174,23 @@ pub(crate) fn intent(tx: &mut dyn Tx, id: StepId) -> Result<Option<Step>> {
     rows.first().map(step).transpose()
 }
 
-/// The steps that these tasks began themselves and that must not run twice, in their order.
+/// The steps that these tasks began themselves and that must not run twice, in the order of their
+/// last runs.
 pub(crate) fn begun_by(tx: &mut dyn Tx, tasks: Vec<TaskId>) -> Result<Vec<Step>> {
     if tasks.is_empty() {
         return Ok(Vec::new());
     }
     let tasks = tasks.into_iter().map(|task| task.0).collect();
-    steps(&tx.run(Call::one(&BEGUN_BY, vec![Value::UuidList(tasks)]))?)
+    let mut begun = steps(&tx.run(Call::one(&BEGUN_BY, vec![Value::UuidList(tasks)]))?)?;
+    begun.sort_by_key(Step::place);
+    Ok(begun)
+}
+
+/// The number of the run that begins now. Whoever begins a step of a replay, or makes one, holds
+/// the lock of its family, so that numbers are in the order of what they saw.
+pub(crate) fn next_run(tx: &mut dyn Tx) -> Result<i64> {
+    let rows = tx.run(Call::one(&NEXT_RUN, vec![]))?;
+    rows.first().ok_or_else(|| Error::Corrupt("a run without a number".into()))?.int(0)
 }
 
 /// The steps of a task, oldest first, after `after_seq`.
@@ -187,6 +208,7 @@ pub(crate) struct NewStep<'a> {
     pub lease: LeaseId,
     pub attempt: i32,
     pub actor: &'a str,
+    pub run: Option<i64>,
     pub now: Timestamp,
 }
 
@@ -211,6 +233,7 @@ pub(crate) fn insert(tx: &mut dyn Tx, new: &NewStep<'_>) -> Result<()> {
         new.actor.into(),
         new.now.into(),
         has_ended.then_some(new.now).into(),
+        new.run.into(),
     ];
     tx.run(Call::one(&INSERT, params)).map(drop)
 }
@@ -233,6 +256,7 @@ pub(crate) fn save(tx: &mut dyn Tx, step: &Step) -> Result<()> {
         step.actor.as_str().into(),
         step.ended_at.into(),
         step.checkpoint_digest.clone().into(),
+        step.run.into(),
     ];
     tx.run(Call::one(&SAVE, params)).map(drop)
 }
@@ -247,8 +271,10 @@ pub(crate) fn copy(
     if ids.is_empty() {
         return Ok(());
     }
+    let run = next_run(tx)?;
     let items = ids.into_iter().map(|(new, old)| vec![new.0.into(), old.0.into()]).collect();
-    tx.run(Call::each(&COPY, vec![task.0.into(), origin.0.into()], items)).map(drop)
+    let given = vec![task.0.into(), origin.0.into(), run.into()];
+    tx.run(Call::each(&COPY, given, items)).map(drop)
 }
 
 /// The repository of steps: reads, and the end of what was kept long enough. Cheap to clone.

@@ -66,18 +66,8 @@ pub fn tag(text: &str) -> Result<(String, String), String> {
 
 /// A payload: JSON, `@FILE`, or `-` for standard input. As text, it is taken as a string.
 pub fn payload(given: Option<&str>, as_text: bool) -> Result<Value, Failure> {
-    let (bytes, place) = match given {
-        None => return Ok(Value::Null),
-        Some("-") => (read(std::io::stdin().lock(), "standard input")?, "standard input"),
-        Some(text) => match text.strip_prefix('@') {
-            Some(path) => {
-                let file = std::fs::File::open(path)
-                    .map_err(|error| Failure::io(format!("{path} cannot be read: {error}")))?;
-                (read(file, path)?, path)
-            }
-            None => (text.as_bytes().to_vec(), "the payload"),
-        },
-    };
+    let Some(given) = given else { return Ok(Value::Null) };
+    let (bytes, place) = content(given, "the payload")?;
     if as_text {
         let text = String::from_utf8(bytes);
         return text
@@ -89,6 +79,28 @@ pub fn payload(given: Option<&str>, as_text: bool) -> Result<Value, Failure> {
             "quote it for the shell, as in '{\"to\": \"anna\"}'; add --text to send plain text",
         )
     })
+}
+
+/// A result: JSON, `@FILE`, or `-` for standard input.
+pub fn result(given: &str) -> Result<Value, Failure> {
+    let (bytes, place) = content(given, "the result")?;
+    json::parse(&bytes).map_err(|error| {
+        Failure::usage(format!("{place} is no JSON: {error}"))
+            .hint("quote it for the shell, as in '{\"paid\": true}'; plain text is '\"text\"'")
+    })
+}
+
+/// What was given, and what it is called.
+fn content<'a>(given: &'a str, name: &'a str) -> Result<(Vec<u8>, &'a str), Failure> {
+    match (given, given.strip_prefix('@')) {
+        ("-", _) => Ok((read(std::io::stdin().lock(), "standard input")?, "standard input")),
+        (_, Some(path)) => {
+            let file = std::fs::File::open(path)
+                .map_err(|error| Failure::io(format!("{path} cannot be read: {error}")))?;
+            Ok((read(file, path)?, path))
+        }
+        (text, None) => Ok((text.as_bytes().to_vec(), name)),
+    }
 }
 
 fn read(from: impl Read, place: &str) -> Result<Vec<u8>, Failure> {

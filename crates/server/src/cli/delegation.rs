@@ -149,7 +149,7 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
             let error = report
                 .error
                 .map(|code| json!({ "code": code, "message": report.message.unwrap_or_default() }));
-            let result = report.result.map(|text| argument::payload(Some(&text), false));
+            let result = report.result.map(|text| argument::result(&text));
             let body = object([
                 ("status", Some(report.status.into())),
                 ("result", result.transpose()?),

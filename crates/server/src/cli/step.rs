@@ -105,7 +105,7 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
         }
         Action::List(ListArguments { in_doubt: true, page, .. }) => {
             let call = Call::get("/v1/steps").query("status", "in_doubt");
-            list(call, page, "no step is in doubt", &client, context).await
+            list(call, page, Shown::OfAllTasks, &client, context).await
         }
         Action::List(_) => {
             let failure = Failure::usage("steps of which task?".to_owned());
@@ -124,13 +124,21 @@ pub(super) async fn of_task(
     context: &Context,
 ) -> Result<u8, Failure> {
     let call = Call::get(task::path(&arguments.id, "/steps")?);
-    list(call, arguments.page, "the task has no steps", client, context).await
+    list(call, arguments.page, Shown::OfOneTask, client, context).await
+}
+
+/// Whose steps are listed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    OfOneTask,
+    /// What is in doubt; each names its task.
+    OfAllTasks,
 }
 
 async fn list(
     call: Call,
     page: PageArguments,
-    nothing: &str,
+    shown: Shown,
     client: &Client,
     context: &Context,
 ) -> Result<u8, Failure> {
@@ -145,11 +153,21 @@ async fn list(
     }
     let items = answer["items"].as_array().map(Vec::as_slice).unwrap_or_default();
     if items.is_empty() {
-        print::note(nothing);
+        print::note(match shown {
+            Shown::OfOneTask => "the task has no steps",
+            Shown::OfAllTasks => "no step is in doubt",
+        });
         return Ok(0);
     }
-    let headings = ["ID", "STATUS", "NAME", "TYPE", "ATTEMPT", "AGE", "INPUTS", "RESULT"];
-    print::table(&headings, &items.iter().map(row).collect::<Vec<_>>());
+    let mut headings = vec!["ID", "STATUS", "NAME", "TYPE", "ATTEMPT", "AGE", "INPUTS", "RESULT"];
+    let mut rows: Vec<Vec<Cell>> = items.iter().map(row).collect();
+    if shown == Shown::OfAllTasks {
+        headings.insert(1, "TASK");
+        for (row, step) in rows.iter_mut().zip(items) {
+            row.insert(1, Cell::new(text(&step["task_id"])));
+        }
+    }
+    print::table(&headings, &rows);
     if let Some(cursor) = answer["next_cursor"].as_str() {
         print::note(&format!("more with --cursor {}", print::safe(cursor)));
     }
@@ -201,7 +219,7 @@ async fn resolve(
     let Decision { record_result, allow_rerun, .. } = &arguments.decision;
     let mut body = match record_result {
         Some(given) => {
-            let result = argument::payload(Some(given), false)?;
+            let result = argument::result(given)?;
             json!({ "action": "record_result", "result": result })
         }
         None if *allow_rerun => json!({ "action": "allow_rerun" }),

@@ -242,6 +242,7 @@ impl From<Refusal> for Problem {
             | Refusal::InDoubt { .. }
             | Refusal::StepState { .. }
             | Refusal::StepEnded { .. }
+            | Refusal::RunEnded { .. }
             | Refusal::StepFailed { .. }
             | Refusal::DeltaGap { .. }
             | Refusal::TaskFinished { .. }

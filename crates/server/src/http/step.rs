@@ -59,6 +59,8 @@ pub struct StepBody {
     /// `none` or `unknown`: what a failed one has done.
     pub effect: Option<String>,
     pub attempt: i32,
+    /// Of one that must not run twice: which run began last.
+    pub run: Option<i64>,
     pub actor: String,
     /// The step of the origin that a replay took along.
     pub copied_from: Option<Uuid>,
@@ -88,6 +90,7 @@ impl From<Step> for StepBody {
             error: step.error.map(Into::into),
             effect: step.effect.map(|effect| effect.to_string()),
             attempt: step.attempt,
+            run: step.run,
             actor: step.actor,
             copied_from: step.copied_from.map(|id| id.0),
             created_at: step.created_at,
@@ -187,6 +190,9 @@ pub struct BegunAnswer {
     /// Complete or fail it under this id.
     id: Uuid,
     status: BegunStatus,
+    /// Which run begins: told with its end, a late call ends no other one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<i64>,
     /// Of a step that is done.
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<Value>,
@@ -213,13 +219,15 @@ pub async fn begin(
     let step = checked(&request.name, &request.kind, &request.inputs, request.occurrence)?;
     let holder = Holder::new(task, request.lease_id, caller.actor);
     let answer = match api.engine.begin_step(BeginStep { holder, step }).await? {
-        Begun::New(id) => BegunAnswer { id: id.0, status: BegunStatus::New, result: None },
+        Begun::New(id, run) => {
+            BegunAnswer { id: id.0, status: BegunStatus::New, run, result: None }
+        }
         Begun::Ended(step) if step.status == StepState::Rejected => {
             return Err(Refusal::StepFailed { step: step.id }.into());
         }
         Begun::Ended(step) => {
             let result = Some(step.result.unwrap_or_default());
-            BegunAnswer { id: step.id.0, status: BegunStatus::Done, result }
+            BegunAnswer { id: step.id.0, status: BegunStatus::Done, run: None, result }
         }
     };
     Ok(Json(answer))
@@ -231,6 +239,8 @@ pub async fn begin(
 pub struct CompleteStepRequest {
     #[schema(value_type = Uuid)]
     lease_id: LeaseId,
+    /// Which run, as the begin told it; left out: the one that began last.
+    run: Option<i64>,
     /// Any JSON.
     result: Value,
     /// Left out: the last one stays.
@@ -252,7 +262,8 @@ pub async fn complete(
         result: validate::result(&request.result)?,
         checkpoint: request.checkpoint.as_ref().map(validate::checkpoint).transpose()?,
     };
-    let step = api.engine.end_step(id, request.lease_id, &caller.actor, end).await?;
+    let (lease, run) = (request.lease_id, request.run);
+    let step = api.engine.end_step(id, lease, run, &caller.actor, end).await?;
     Ok(Json(step.into()))
 }
 
@@ -262,6 +273,8 @@ pub async fn complete(
 pub struct FailStepRequest {
     #[schema(value_type = Uuid)]
     lease_id: LeaseId,
+    /// Which run, as the begin told it; left out: the one that began last.
+    run: Option<i64>,
     #[schema(value_type = TaskErrorBody)]
     error: TaskError,
     /// `none`: it has done nothing and may run again; `unknown` unless given.
@@ -283,7 +296,8 @@ pub async fn fail(
     request.error.validate()?;
     let effect = request.effect.unwrap_or(Effect::Unknown);
     let end = StepEnd::Fail { error: request.error, effect };
-    let step = api.engine.end_step(id, request.lease_id, &caller.actor, end).await?;
+    let (lease, run) = (request.lease_id, request.run);
+    let step = api.engine.end_step(id, lease, run, &caller.actor, end).await?;
     Ok(Json(step.into()))
 }
 

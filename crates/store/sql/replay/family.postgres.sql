@@ -1,5 +1,5 @@
--- The tasks that repeat a root, directly or not, and the root, if it is still there: $2 replays at
--- most. Children are looked up one parent after the other, as in `count`.
+-- The tasks that repeat a root, directly or not, and the root: $2 replays at most. Children are
+-- looked up one parent after the other, as in `count`.
 WITH RECURSIVE family (id) AS (
     SELECT $1::uuid
     UNION
@@ -11,9 +11,4 @@ WITH RECURSIVE family (id) AS (
         ORDER BY s.created_at, s.id
         LIMIT $2::bigint + 1) AS child
 )
-SELECT member.id, spec.created_at, state.finished_at
-FROM (SELECT id FROM family LIMIT $2::bigint + 1) AS member
-CROSS JOIN LATERAL (
-    SELECT s.created_at FROM task_spec s WHERE s.id = member.id OFFSET 0) AS spec
-CROSS JOIN LATERAL (
-    SELECT st.finished_at FROM task_state st WHERE st.id = member.id OFFSET 0) AS state
+SELECT id FROM family LIMIT $2::bigint + 1

@@ -84,10 +84,11 @@ fn ask(tx: &mut dyn Tx, asking: &Asking) -> Result<Result<Asked, Refusal>> {
         Ok(_) => return Err(internal("asking for an approval changes nothing")),
         Err(refusal) => return asked_before(tx, asking, &task, refusal),
     }
-    task::keep_checkpoint(tx, asking.task, asking.lease, &asking.checkpoint, asking.change)?;
     if let Some(approval) = granted(tx, asking)? {
+        // Whoever asks again after the answer may be far beyond the checkpoint that it brings.
         return Ok(Ok(Asked { approval, parked: false, is_new: false }));
     }
+    task::keep_checkpoint(tx, asking.task, asking.lease, &asking.checkpoint, asking.change)?;
     let ask = Ask { change: asking.change, ..Ask::new(asking.task, command, &asking.actor) };
     if let Err(refusal) = task::carry_out(tx, &ask)?.outcome {
         return Ok(Err(refusal));

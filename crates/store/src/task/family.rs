@@ -12,15 +12,16 @@ use crate::step::{self, Step};
 use crate::tx::{Call, Tx};
 use crate::value::Row;
 use windlass_domain::id::TaskId;
-use windlass_domain::replay::{Elsewhere, MAX_COUNTED, Relative, came_between, was_open};
+use windlass_domain::replay::{Elsewhere, MAX_COUNTED, Made, came_between};
 use windlass_domain::step::StepKey;
 
 statement!(shared ROOT, "replay/root");
 statement!(COUNT, "replay/count");
 statement!(FAMILY, "replay/family");
+statement!(MADE, "replay/made");
 
 /// All of the above.
-pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&ROOT, &COUNT, &FAMILY];
+pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&ROOT, &COUNT, &FAMILY, &MADE];
 
 /// The task that all others of a family repeat.
 pub(super) fn root(tx: &mut dyn Tx, task: TaskId) -> Result<TaskId> {
@@ -44,16 +45,17 @@ pub(super) fn count(tx: &mut dyn Tx, root: TaskId, most: i64) -> Result<i64> {
     rows.first().map_or(Ok(0), |row| row.int(0))
 }
 
-fn members(tx: &mut dyn Tx, root: TaskId) -> Result<Vec<Relative>> {
+/// The tasks of a family but this one.
+fn others(tx: &mut dyn Tx, root: TaskId, task: TaskId) -> Result<Vec<TaskId>> {
     let rows = tx.run(Call::one(&FAMILY, vec![root.0.into(), MAX_COUNTED.into()]))?;
-    let relative = |row: &Row| {
-        Ok(Relative {
-            id: TaskId(row.uuid(0)?),
-            created_at: row.time(1)?,
-            finished_at: row.maybe(2, Row::time)?,
-        })
-    };
-    rows.iter().map(relative).collect()
+    let members = rows.iter().map(|row| row.uuid(0).map(TaskId));
+    members.filter(|member| !member.as_ref().is_ok_and(|member| *member == task)).collect()
+}
+
+fn made(tx: &mut dyn Tx, task: TaskId) -> Result<Option<Made>> {
+    let rows = tx.run(Call::one(&MADE, vec![task.0.into()]))?;
+    let made = |row: &Row| Ok(Made { run: row.maybe(0, Row::int)?, at: row.time(1)? });
+    rows.first().map(made).transpose()
 }
 
 /// What others of the family than `task` began that must not run twice.
@@ -62,8 +64,7 @@ pub(super) fn begun_elsewhere(
     root: TaskId,
     task: TaskId,
 ) -> Result<Vec<Elsewhere>> {
-    let mut others: Vec<TaskId> = members(tx, root)?.iter().map(|member| member.id).collect();
-    others.retain(|other| *other != task);
+    let others = others(tx, root, task)?;
     Ok(step::begun_by(tx, others)?.into_iter().map(elsewhere).collect())
 }
 
@@ -74,21 +75,18 @@ pub(super) fn was_begun_since(tx: &mut dyn Tx, task: TaskId, key: &StepKey) -> R
     if root == task {
         return Ok(false);
     }
-    let members = members(tx, root)?;
-    let Some(made_at) = members.iter().find(|m| m.id == task).map(|m| m.created_at) else {
+    let Some(made) = made(tx, task)? else {
         return Ok(false);
     };
-    for other in members.iter().filter(|m| m.id != task && was_open(m, made_at)) {
-        let Some(found) = step::find(tx, other.id, key.id(other.id))? else { continue };
-        let (is_own, begun_at) = (found.copied_from.is_none(), found.created_at);
-        if is_own && !found.idempotent && came_between(&elsewhere(found), begun_at, made_at) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    let others = others(tx, root, task)?;
+    let mut begun = step::begun_by(tx, others)?.into_iter().filter(|step| step.key() == *key);
+    Ok(begun.any(|step| {
+        let begun_at = step.created_at;
+        came_between(&elsewhere(step), begun_at, made)
+    }))
 }
 
 fn elsewhere(step: Step) -> Elsewhere {
-    let (id, task, key, seq) = (step.id, step.task_id, step.key(), step.seq);
-    Elsewhere { id, task, key, seq, status: step.status, effect: step.effect }
+    let (id, task, key, place) = (step.id, step.task_id, step.key(), step.place());
+    Elsewhere { id, task, key, place, status: step.status, effect: step.effect }
 }

@@ -197,6 +197,7 @@ fn park(tx: &mut dyn Tx, item: &Park) -> Result<Outcome<Parked>> {
         lease: holder.lease,
         attempt: task.attempt,
         actor: &holder.actor,
+        run: None,
         now,
     };
     if let Some(came) = came {

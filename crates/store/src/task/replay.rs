@@ -208,7 +208,7 @@ fn past(steps: &[Step]) -> Vec<Past> {
     let past = |step: &Step| Past {
         id: step.id,
         key: step.key(),
-        seq: step.seq,
+        place: step.place(),
         idempotent: step.idempotent,
         status: step.status,
         effect: step.effect,

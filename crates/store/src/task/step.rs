@@ -105,8 +105,8 @@ pub struct BeginStep {
 /// The answer to a begun step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Begun {
-    /// It may run.
-    New(StepId),
+    /// It may run; and the number of the run.
+    New(StepId, Option<i64>),
     /// It has run, or a person failed it.
     Ended(Box<Step>),
 }
@@ -143,15 +143,17 @@ impl Tasks {
         self.store.write("step_begin", move |tx| begin(tx, &item)).await?
     }
 
-    /// Tells how a step ended that was begun under this lease.
+    /// Tells how a step ended that was begun under this lease; with the number of its run, of that
+    /// run alone.
     pub async fn end_step(
         &self,
         id: StepId,
         lease: LeaseId,
+        run: Option<i64>,
         actor: String,
         end: StepEnd,
     ) -> Outcome<Step> {
-        self.store.write("step_end", move |tx| end_step(tx, id, lease, &actor, &end)).await?
+        self.store.write("step_end", move |tx| end_step(tx, id, lease, run, &actor, &end)).await?
     }
 }
 
@@ -288,6 +290,7 @@ fn record_again(tx: &mut dyn Tx, item: &RecordStep) -> Result<Outcome<Recorded>>
         lease: holder.lease,
         attempt: task.attempt,
         actor: &holder.actor,
+        run: None,
         now,
     };
     step::insert(tx, &new)?;
@@ -310,12 +313,11 @@ fn begin(tx: &mut dyn Tx, item: &BeginStep) -> Result<Outcome<Begun>> {
     let snapshot = known.as_ref().map(Step::snapshot);
     let follows = rule::begin(snapshot.as_ref(), holder.lease);
     let is_permitted = known.as_ref().is_some_and(|step| step.status == StepState::Allowed);
-    // With the family's lock, and so before the clock is read.
+    // With the family's lock, and so before the clock is read and the run gets its number.
     let follows = match follows {
-        Ok(Begin::Run)
-            if !is_permitted && family::was_begun_since(tx, task.id, &item.step.key)? =>
-        {
-            Ok(Begin::Doubt)
+        Ok(Begin::Run) => {
+            let is_doubtful = family::was_begun_since(tx, task.id, &item.step.key)?;
+            Ok(if is_doubtful && !is_permitted { Begin::Doubt } else { Begin::Run })
         }
         follows => follows,
     };
@@ -327,7 +329,10 @@ fn begin(tx: &mut dyn Tx, item: &BeginStep) -> Result<Outcome<Begun>> {
         Err(refusal) => return Ok(Err(refusal.into())),
     };
     match (follows, known) {
-        (Begin::RunAgain, _) => Ok(Ok(Begun::New(id))),
+        (Begin::RunAgain, known) => {
+            let run = known.and_then(|step| step.run);
+            Ok(Ok(Begun::New(id, run)))
+        }
         (Begin::Done | Begin::Rejected, Some(step)) => Ok(Ok(Begun::Ended(Box::new(step)))),
         (Begin::Doubt, Some(step)) => doubt(tx, holder, task, step).map(Err),
         (_, Some(mut step)) => {
@@ -335,11 +340,12 @@ fn begin(tx: &mut dyn Tx, item: &BeginStep) -> Result<Outcome<Begun>> {
             (step.error, step.effect, step.ended_at) = (None, None, None);
             step.checkpoint_digest = None;
             (step.attempt, step.actor) = (task.attempt, holder.actor.clone());
+            step.run = Some(step::next_run(tx)?);
             step::save(tx, &step)?;
-            Ok(Ok(Begun::New(id)))
+            Ok(Ok(Begun::New(id, step.run)))
         }
         (follows, None) => {
-            let now = tx.now()?;
+            let (now, run) = (tx.now()?, Some(step::next_run(tx)?));
             let new = NewStep {
                 task: task.id,
                 step: &item.step,
@@ -349,11 +355,12 @@ fn begin(tx: &mut dyn Tx, item: &BeginStep) -> Result<Outcome<Begun>> {
                 lease: holder.lease,
                 attempt: task.attempt,
                 actor: &holder.actor,
+                run,
                 now,
             };
             step::insert(tx, &new)?;
             if follows != Begin::Doubt {
-                return Ok(Ok(Begun::New(id)));
+                return Ok(Ok(Begun::New(id, run)));
             }
             // Another task of the family was quicker: whether this one may as well, a person says.
             let step = step::find(tx, task.id, id)?.ok_or_else(cold::no_answer)?;
@@ -395,6 +402,7 @@ fn end_step(
     tx: &mut dyn Tx,
     id: StepId,
     lease: LeaseId,
+    run: Option<i64>,
     actor: &str,
     end: &StepEnd,
 ) -> Result<Outcome<Step>> {
@@ -414,10 +422,12 @@ fn end_step(
         }
         StepEnd::Fail { error, effect } => Told::Error(step::error_text(error), *effect),
     };
-    let is_new = match rule::end(&step.snapshot(), &told, lease) {
+    let is_new = match rule::end(&step.snapshot(), &told, lease, run) {
         Ok(is_new) => is_new,
         // It stands as this very lease ended it, whoever has the task now.
-        Err(refusal @ Refusal::StepEnded { .. }) => return Ok(Err(refusal.into())),
+        Err(refusal @ (Refusal::StepEnded { .. } | Refusal::RunEnded { .. })) => {
+            return Ok(Err(refusal.into()));
+        }
         // A lease that was lost is told so, whatever has become of the step meanwhile.
         Err(refusal) => return Ok(Err(may_record(&task, lease).err().unwrap_or(refusal).into())),
     };

@@ -119,8 +119,14 @@ fn replays() -> Vec<Case> {
         reads(
             "replay/family",
             &[(1, &format!("'{THERE}'")), (2, "10000")],
-            &["task_spec_replay", "task_spec_pkey", "task_state_pkey"],
-            &["task_spec_replay", SPEC_KEY, STATE_KEY],
+            &["task_spec_replay"],
+            &["task_spec_replay"],
+        ),
+        reads(
+            "replay/made",
+            &[(1, &format!("'{THERE}'"))],
+            &["task_history_task", "task_spec_pkey"],
+            &["task_history_task", SPEC_KEY],
         ),
     ]
 }

@@ -41,15 +41,17 @@ impl Engine {
         Ok(begun?)
     }
 
-    /// Tells how a step ended that was begun under this lease.
+    /// Tells how a step ended that was begun under this lease; with the number of its run, of that
+    /// run alone.
     pub async fn end_step(
         &self,
         id: StepId,
         lease: LeaseId,
+        run: Option<i64>,
         actor: &str,
         end: StepEnd,
     ) -> Result<Step> {
-        Ok(self.inner.tasks.end_step(id, lease, actor.to_owned(), end).await?)
+        Ok(self.inner.tasks.end_step(id, lease, run, actor.to_owned(), end).await?)
     }
 
     /// A person decides over a step in doubt; its task goes on.

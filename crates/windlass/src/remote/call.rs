@@ -3,13 +3,13 @@
 use crate::client::{Call, Client, Error, Patience};
 use crate::engine::Phase;
 use crate::sdk::{
-    Begun, CallError, Gone, Host, HostBeat, PastStep, Pending, Question, TaskInfo, Work,
+    Begun, CallError, Gone, Host, HostBeat, PastStep, Pending, Question, StepRun, TaskInfo, Work,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value as Json, json};
 use std::pin::Pin;
 use std::time::Duration;
-use windlass_domain::id::{ClaimId, LeaseId, SessionId, StepId, TaskId};
+use windlass_domain::id::{ClaimId, LeaseId, SessionId, TaskId};
 use windlass_domain::request::SubmitRequest;
 use windlass_domain::step::Effect;
 use windlass_domain::wait::Until;
@@ -218,29 +218,31 @@ impl Host for Server {
                 Err(error) => return Err(error),
             };
             match answer["status"].as_str() {
-                Some("new") => Ok(Begun::New(read(&answer["id"])?)),
+                Some("new") => Ok(Begun::New(read(&answer["id"])?, answer["run"].as_i64())),
                 Some("done") => Ok(Begun::Done(answer["result"].clone())),
                 other => Err(unexpected(format!("the step is {other:?}"))),
             }
         })
     }
 
-    fn end(&self, id: StepId, lease: LeaseId, _actor: String, end: StepEnd) -> Pending<'_, ()> {
+    fn end(&self, run: StepRun, _actor: String, end: StepEnd) -> Pending<'_, ()> {
         Box::pin(async move {
+            let StepRun { step, lease, number } = run;
             let (what, fields) = match end {
                 StepEnd::Complete { result, checkpoint } => {
-                    let mut fields =
-                        body(json!({ "lease_id": lease, "checkpoint": maybe(&checkpoint) }));
+                    let mut fields = body(json!({ "lease_id": lease, "run": number,
+                        "checkpoint": maybe(&checkpoint) }));
                     fields["result"] = value(&result);
                     ("complete", fields)
                 }
                 StepEnd::Fail { error, effect } => {
                     let effect = (effect == Effect::None).then_some("none");
-                    let fields = json!({ "lease_id": lease, "error": error, "effect": effect });
+                    let fields = json!({ "lease_id": lease, "run": number, "error": error,
+                        "effect": effect });
                     ("fail", body(fields))
                 }
             };
-            self.post(format!("/v1/steps/{id}/{what}"), fields).await.map(drop)
+            self.post(format!("/v1/steps/{step}/{what}"), fields).await.map(drop)
         })
     }
 

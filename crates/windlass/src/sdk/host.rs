@@ -53,12 +53,21 @@ pub(crate) struct PastStep {
 /// The answer to a begun step.
 #[derive(Clone, Debug)]
 pub(crate) enum Begun {
-    /// It may run.
-    New(StepId),
+    /// It may run; and the number of the run.
+    New(StepId, Option<i64>),
     /// It has run.
     Done(Json),
     /// A person decided that it has failed.
     Rejected(String),
+}
+
+/// A run of a step that must not run twice.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepRun {
+    pub step: StepId,
+    pub lease: LeaseId,
+    /// `None`: it began before runs had numbers.
+    pub number: Option<i64>,
 }
 
 /// A worker that takes part.
@@ -114,7 +123,8 @@ pub(crate) trait Host: Send + Sync + 'static {
     fn finish(&self, session: SessionId, item: Finish) -> Pending<'_, ()>;
     fn record(&self, item: RecordStep) -> Pending<'_, Recorded>;
     fn begin(&self, item: BeginStep) -> Pending<'_, Begun>;
-    fn end(&self, id: StepId, lease: LeaseId, actor: String, end: StepEnd) -> Pending<'_, ()>;
+    /// Tells how a run of a step ended.
+    fn end(&self, run: StepRun, actor: String, end: StepEnd) -> Pending<'_, ()>;
     fn park(&self, item: Park) -> Pending<'_, Parked>;
     /// `true`: approved; `false`: the task waits.
     fn ask(&self, question: Question) -> Pending<'_, bool>;

@@ -1,13 +1,15 @@
 //! Handlers in this process: their calls go straight to the engine.
 
 use super::TaskInfo;
-use super::host::{Begun, CallError, Gone, Host, HostBeat, PastStep, Pending, Question, Work};
+use super::host::{
+    Begun, CallError, Gone, Host, HostBeat, PastStep, Pending, Question, StepRun, Work,
+};
 use crate::engine::{ApprovalRequest, Beat, ClaimRequest, Engine, Error, Leased, Phase};
 use std::pin::Pin;
 use std::time::Duration;
 use uuid::Uuid;
 use windlass_domain::approval::QuestionRequest;
-use windlass_domain::id::{ChangeId, ClaimId, LeaseId, SessionId, StepId, TaskId};
+use windlass_domain::id::{ChangeId, ClaimId, SessionId, TaskId};
 use windlass_domain::refusal::Refusal;
 use windlass_domain::request::SubmitRequest;
 use windlass_domain::step::StepState;
@@ -145,7 +147,7 @@ impl Host for Engine {
     fn begin(&self, item: BeginStep) -> Pending<'_, Begun> {
         Box::pin(async move {
             Ok(match self.begin_step(item).await? {
-                task::Begun::New(id) => Begun::New(id),
+                task::Begun::New(id, run) => Begun::New(id, run),
                 task::Begun::Ended(step) if step.status == StepState::Done => {
                     Begun::Done(step.result.unwrap_or_default())
                 }
@@ -157,8 +159,11 @@ impl Host for Engine {
         })
     }
 
-    fn end(&self, id: StepId, lease: LeaseId, actor: String, end: StepEnd) -> Pending<'_, ()> {
-        Box::pin(async move { Ok(self.end_step(id, lease, &actor, end).await.map(drop)?) })
+    fn end(&self, run: StepRun, actor: String, end: StepEnd) -> Pending<'_, ()> {
+        let StepRun { step, lease, number } = run;
+        Box::pin(
+            async move { Ok(self.end_step(step, lease, number, &actor, end).await.map(drop)?) },
+        )
     }
 
     fn park(&self, item: Park) -> Pending<'_, Parked> {

@@ -1,7 +1,7 @@
 //! One step of a handler.
 
 use super::context::{Ctx, refused};
-use super::host::Begun;
+use super::host::{Begun, StepRun};
 use super::{Failure, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -177,8 +177,17 @@ impl Call<'_> {
         };
         let step = check(&input).map_err(|r| Failure::new("INVALID_STEP", r.to_string()))?;
         let (_, past) = self.ctx.revisit(&step.key)?;
+        // Only such a step writes anything before it is done.
+        let past_is_begun = past.as_ref().is_some_and(|past| past.status != StepState::Done);
         if let Some(past) = past.filter(|past| past.status == StepState::Done) {
             return read(&name, past.result);
+        }
+        if !self.once && past_is_begun {
+            let message = format!(
+                "step `{name}` was begun as one that must not run twice, and the handler runs it as \
+                 one that may: the handler has changed. Run the old version, or decide over it"
+            );
+            return Err(Failure::new("STEP_MISMATCH", message));
         }
         match self.once {
             false => self.run_again(step, work, checkpoint).await,
@@ -230,8 +239,8 @@ impl Call<'_> {
         loop {
             let item = BeginStep { holder: self.ctx.holder(), step: step.clone() };
             let begun = self.ctx.call(|| self.ctx.inner.host.begin(item.clone())).await?;
-            let id = match begun {
-                Begun::New(id) => id,
+            let run = match begun {
+                Begun::New(step, number) => StepRun { step, lease: self.ctx.lease(), number },
                 Begun::Done(result) => return read(&name, result),
                 Begun::Rejected(detail) => return Err(Failure::new(code::STEP_REJECTED, detail)),
             };
@@ -239,14 +248,14 @@ impl Call<'_> {
                 Ok(value) => {
                     let (result, json) = written(&value)?;
                     let checkpoint = text_of(checkpoint(&value)?)?;
-                    self.tell_end(id, StepEnd::Complete { result, checkpoint }).await?;
-                    self.ctx.did(id, &name, json);
+                    self.tell_end(run, StepEnd::Complete { result, checkpoint }).await?;
+                    self.ctx.did(run.step, &name, json);
                     return Ok(value);
                 }
                 Err(failure) => failure,
             };
             let (error, effect) = (failure.error.clone(), failure.effect);
-            self.tell_end(id, StepEnd::Fail { error, effect }).await?;
+            self.tell_end(run, StepEnd::Fail { error, effect }).await?;
             if effect != Effect::None {
                 return Err(failure);
             }
@@ -254,9 +263,9 @@ impl Call<'_> {
         }
     }
 
-    async fn tell_end(&self, id: windlass_domain::id::StepId, end: StepEnd) -> Result<()> {
-        let (ctx, lease) = (self.ctx, self.ctx.lease());
-        ctx.call(|| ctx.inner.host.end(id, lease, ctx.actor(), end.clone())).await
+    async fn tell_end(&self, run: StepRun, end: StepEnd) -> Result<()> {
+        let ctx = self.ctx;
+        ctx.call(|| ctx.inner.host.end(run, ctx.actor(), end.clone())).await
     }
 
     async fn tries<W, T>(&self, name: &str, work: &impl Fn() -> W) -> Result<T>

@@ -28,6 +28,7 @@ conformance!(
     a_step_is_tried_again_within_its_attempt,
     a_step_that_takes_too_long_fails,
     a_handler_that_changed_gets_step_mismatch,
+    a_step_that_became_one_that_may_run_twice_is_a_mismatch,
     a_lenient_worker_does_not_mind,
     parallel_steps_may_come_in_any_order,
     a_checkpoint_and_progress_are_kept,
@@ -304,6 +305,31 @@ async fn a_handler_that_changed_gets_step_mismatch(dialect: Dialect) {
     assert_eq!((task.status, error.code.as_str()), (State::Poisoned, "STEP_MISMATCH"));
     assert!(error.message.contains("`old`"), "{}", error.message);
     assert_eq!(world.engine.steps().list(id, 0, 10).await.unwrap().len(), 1);
+}
+
+/// The first attempt dies in a step that must not run twice; the next handler would run it again.
+async fn a_step_that_became_one_that_may_run_twice_is_a_mismatch(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let ran = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&ran);
+    let handler = move |ctx: Ctx, (): ()| {
+        let seen = Arc::clone(&seen);
+        async move {
+            let work = || async {
+                seen.fetch_add(1, Ordering::Relaxed);
+                Err::<(), _>(Failure::new("TIMEOUT", "no answer"))
+            };
+            match ctx.task().attempt {
+                1 => ctx.step("charge", work).once().await,
+                _ => ctx.step("charge", work).await,
+            }
+        }
+    };
+    let _worker = run(&world.engine, Handlers::new().on("t", handler)).await;
+    let id = named(&world.engine, "t", json!(null)).await;
+    let error = ended(&world.engine, id).await.error.unwrap();
+    assert_eq!(error.code, "STEP_MISMATCH");
+    assert_eq!(ran.load(Ordering::Relaxed), 1);
 }
 
 async fn a_lenient_worker_does_not_mind(dialect: Dialect) {

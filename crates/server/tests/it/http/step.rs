@@ -9,6 +9,7 @@ super::facts!(
     a_step_and_its_checkpoint_are_one_commit,
     a_step_that_must_not_run_twice_is_begun_and_ended_once,
     a_failure_without_effect_may_run_again,
+    a_late_end_of_an_earlier_run_ends_nothing,
     a_step_in_doubt_parks_its_task_until_a_person_decides,
     a_step_that_a_person_failed_never_runs,
     the_next_attempt_is_given_what_was_done,
@@ -133,6 +134,21 @@ async fn a_step_that_must_not_run_twice_is_begun_and_ended_once(server: Server) 
     assert_eq!((&told["status"], &told["result"]), (&json!("done"), &json!({"paid": true})));
 }
 
+async fn a_late_end_of_an_earlier_run_ends_nothing(server: Server) {
+    let (id, lease, _) = running(&server).await;
+    let first = on(&server, &id, "steps", &lease, charge()).await.expect(200);
+    let step = text(&first["id"]);
+    let failed = json!({ "run": first["run"], "effect": "none",
+        "error": {"code": "DECLINED", "message": "no"} });
+    end(&server, &step, "fail", &lease, failed.clone()).await.expect(200);
+    let second = on(&server, &id, "steps", &lease, charge()).await.expect(200);
+    assert!(first["run"].as_i64() < second["run"].as_i64(), "{first} {second}");
+    end(&server, &step, "fail", &lease, failed).await.refused(409, "already_finished");
+    let paid = json!({ "run": second["run"], "result": {"paid": true} });
+    let done = end(&server, &step, "complete", &lease, paid).await.expect(200);
+    assert_eq!((&done["status"], &done["run"]), (&json!("done"), &second["run"]));
+}
+
 async fn a_failure_without_effect_may_run_again(server: Server) {
     let (id, lease, session) = running(&server).await;
     let begun = on(&server, &id, "steps", &lease, charge()).await.expect(200);
@@ -143,7 +159,7 @@ async fn a_failure_without_effect_may_run_again(server: Server) {
     assert_eq!(failed["error"]["code"], "DECLINED");
     assert_eq!(end(&server, &step, "fail", &lease, declined).await.expect(200), failed);
     let again_begun = on(&server, &id, "steps", &lease, charge()).await.expect(200);
-    assert_eq!(again_begun, begun);
+    assert_eq!((&again_begun["id"], &again_begun["status"]), (&begun["id"], &begun["status"]));
     let unknown = json!({ "error": {"code": "TIMEOUT", "message": "no answer"} });
     let failed = end(&server, &step, "fail", &lease, unknown).await.expect(200);
     assert_eq!(failed["effect"], "unknown");

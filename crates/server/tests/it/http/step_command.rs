@@ -36,7 +36,8 @@ pub fn told(server: &Server, arguments: &[&str], exit: i32) -> String {
 async fn a_person_sees_what_is_in_doubt_and_decides(server: Server) {
     let (task, step, _) = in_doubt(&server).await;
     let listed = ok(&server, &["step", "list", "--in-doubt"]);
-    assert!(listed.contains(&step) && listed.contains("{\"order\":7}"), "{listed}");
+    assert!(listed.contains(&step) && listed.contains(&task), "{listed}");
+    assert!(listed.contains("{\"order\":7}"), "{listed}");
     let result = "{\"paid\": true}";
     let flags = ["step", "resolve", &step, "--record-result", result, "--reason", "seen", "--json"];
     let decided: Json = serde_json::from_str(&ok(&server, &flags)).unwrap();

@@ -140,7 +140,7 @@ impl Worker {
             Instruction::Begin(item) => Answer::Begun(world.tasks.begin_step(item.clone()).await),
             Instruction::End(id, end) => {
                 let lease = self.held.lease_id;
-                let ended = world.tasks.end_step(*id, lease, "w".into(), end.clone()).await;
+                let ended = world.tasks.end_step(*id, lease, None, "w".into(), end.clone()).await;
                 Answer::Ended(ended.map(drop))
             }
             Instruction::Beat(checkpoint) => {
@@ -179,7 +179,7 @@ impl Worker {
                 self.go_on();
                 Ok(())
             }
-            Answer::Begun(Ok(Begun::New(id))) => {
+            Answer::Begun(Ok(Begun::New(id, _))) => {
                 self.stand = Stand::Intended(id);
                 Ok(())
             }
@@ -293,7 +293,7 @@ impl Worker {
             }
         };
         let lease = self.held.lease_id;
-        let code = refused(world.tasks.end_step(*id, lease, "w".into(), other).await);
+        let code = refused(world.tasks.end_step(*id, lease, None, "w".into(), other).await);
         assert_eq!(code, "already_finished", "seed {}", seen.seed);
     }
 }

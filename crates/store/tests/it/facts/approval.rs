@@ -8,7 +8,7 @@ use windlass_domain::id::LeaseId;
 use windlass_domain::state::State;
 use windlass_store::approval::Filter;
 use windlass_store::statement::Dialect;
-use windlass_store::task::Assignment;
+use windlass_store::task::{Assignment, Beat};
 
 conformance!(
     asking_parks_the_task_on_exactly_what_was_asked,
@@ -20,6 +20,7 @@ conformance!(
     a_lease_that_lost_its_task_is_never_told_approved,
     only_the_live_lease_of_a_running_task_asks,
     a_checkpoint_is_kept_with_the_question,
+    moving_the_task_by_hand_gives_nobodys_voice,
     whoever_holds_the_task_is_the_requester_unless_one_is_named,
     an_unanswered_question_ends_its_task_when_it_expires,
     a_question_without_expiry_stands_for_ever,
@@ -187,13 +188,35 @@ async fn a_checkpoint_is_kept_with_the_question(dialect: Dialect) {
     call.checkpoint = Some("{\"step\":4}".into());
     let asked = world.approvals().ask(call).await.unwrap();
     assert_eq!(world.show(held.task.id).await.checkpoint, Some(json!({ "step": 4 })));
-    // Also when nobody has to be asked.
+    // Whoever asks again after the answer may be beyond it: then it does not come back.
     approve(&world, &asked.approval).await;
     let again = claimed_again(&world, &held).await;
+    let progress = Beat { checkpoint: Some("{\"step\":9}".into()), ..beat_of(&again) };
+    assert!(world.tasks.heartbeat(vec![progress]).await.pop().unwrap().is_ok());
     let mut call = asking(&again, about(json!(1)));
-    call.checkpoint = Some("{\"step\":5}".into());
+    call.checkpoint = Some("{\"step\":4}".into());
     assert!(!world.approvals().ask(call).await.unwrap().parked);
-    assert_eq!(world.show(held.task.id).await.checkpoint, Some(json!({ "step": 5 })));
+    assert_eq!(world.show(held.task.id).await.checkpoint, Some(json!({ "step": 9 })));
+}
+
+async fn moving_the_task_by_hand_gives_nobodys_voice(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let held = world.running(job()).await;
+    let asked = world.asked(&held, Question { required: 3, ..about(json!(1)) }).await;
+    let id = held.task.id;
+    let moved =
+        format!("UPDATE task_state SET status = 'pending', approval_id = NULL WHERE id = '{id}'");
+    let said = world.by_hand(&moved).unwrap_err();
+    assert!(said.contains("voices"), "{said}");
+    let (approval, _) = world.approvals().show(asked.id).await.unwrap().unwrap();
+    assert_eq!(approval.status, Status::Open);
+    assert_eq!(world.status(id).await, State::WaitingForApproval);
+    // Taking it away is an operator's right, and withdraws the question.
+    let cancelled =
+        format!("UPDATE task_state SET status = 'cancelled', approval_id = NULL WHERE id = '{id}'");
+    world.by_hand(&cancelled).unwrap();
+    let (approval, _) = world.approvals().show(asked.id).await.unwrap().unwrap();
+    assert_eq!(approval.status, Status::Withdrawn);
 }
 
 async fn whoever_holds_the_task_is_the_requester_unless_one_is_named(dialect: Dialect) {

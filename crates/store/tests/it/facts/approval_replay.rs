@@ -226,7 +226,7 @@ async fn a_replay_can_be_asked_for_when_its_steps_in_doubt_are_decided_over(dial
     let input = StepInput { name: "charge", kind: None, inputs: None, occurrence: None };
     let holder = Holder::new(held.task.id, held.lease_id, "w1");
     let item = BeginStep { holder, step: check(&input).unwrap() };
-    let Begun::New(step) = world.tasks.begin_step(item).await.unwrap() else { panic!() };
+    let Begun::New(step, _) = world.tasks.begin_step(item).await.unwrap() else { panic!() };
     world.finish(&held, fail("INVALID_INPUT")).await.unwrap();
     let decide = |resolution| world.tasks.resolve_step(step, resolution, "olga".into(), None);
     let wanted = request(held.task.id, true);
@@ -262,7 +262,7 @@ async fn an_approver_reads_which_steps_run_again_and_no_others_do(dialect: Diale
         let input = StepInput { name, kind: None, inputs: None, occurrence: None };
         let holder = Holder::new(held.task.id, held.lease_id, "w1");
         let item = BeginStep { holder, step: check(&input).unwrap() };
-        assert!(matches!(world.tasks.begin_step(item).await.unwrap(), Begun::New(_)));
+        assert!(matches!(world.tasks.begin_step(item).await.unwrap(), Begun::New(_, _)));
     };
     let held = world.running(job()).await;
     begin(&held, "charge").await;

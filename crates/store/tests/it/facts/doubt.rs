@@ -34,14 +34,14 @@ async fn begun(world: &World, held: &Assignment, name: &str) -> Begun {
 }
 
 async fn new_step(world: &World, held: &Assignment, name: &str) -> StepId {
-    let Begun::New(id) = begun(world, held, name).await else { panic!("it has run before") };
+    let Begun::New(id, _) = begun(world, held, name).await else { panic!("it has run before") };
     id
 }
 
 async fn failed_step(world: &World, held: &Assignment, name: &str, effect: Effect) -> StepId {
     let id = new_step(world, held, name).await;
     let end = StepEnd::Fail { error: TaskError::new("BROKEN", "it broke"), effect };
-    world.tasks.end_step(id, held.lease_id, "w1".into(), end).await.unwrap();
+    world.tasks.end_step(id, held.lease_id, None, "w1".into(), end).await.unwrap();
     id
 }
 
@@ -134,7 +134,7 @@ async fn what_living_tasks_are_at_is_not_in_doubt(dialect: Dialect) {
     let early = world.tasks.resolve_step(id, Resolution::AllowRerun, "olga".into(), None).await;
     assert_eq!(refused(early), "illegal_step");
     let end = StepEnd::Complete { result: "1".into(), checkpoint: None };
-    world.tasks.end_step(id, held.lease_id, "w1".into(), end).await.unwrap();
+    world.tasks.end_step(id, held.lease_id, None, "w1".into(), end).await.unwrap();
 }
 
 async fn a_result_recorded_after_the_end_is_taken_along_by_a_replay(dialect: Dialect) {

@@ -33,6 +33,9 @@ conformance!(
     what_only_an_earlier_replay_ran_is_not_run_again_unasked,
     of_two_replays_that_live_at_once_one_runs_what_must_not_run_twice,
     a_step_that_failed_without_effect_is_not_run_after_another_replay_ran_it,
+    a_step_that_another_replay_began_again_is_in_doubt,
+    a_plan_knows_what_another_replay_began_again,
+    what_ran_first_is_told_without_a_clock,
     a_plan_takes_no_checkpoint_along_that_is_not_there,
 );
 
@@ -57,9 +60,9 @@ async fn failed_task(world: &World) -> Assignment {
         let step = check(&input).unwrap();
         if name == "charge" {
             let begun = world.tasks.begin_step(BeginStep { holder, step }).await.unwrap();
-            let Begun::New(id) = begun else { panic!() };
+            let Begun::New(id, _) = begun else { panic!() };
             let end = StepEnd::Complete { result: "\"paid\"".into(), checkpoint: None };
-            world.tasks.end_step(id, held.lease_id, "w1".into(), end).await.unwrap();
+            world.tasks.end_step(id, held.lease_id, None, "w1".into(), end).await.unwrap();
             continue;
         }
         let checkpoint = Some(json!({ "after": name }).to_string());
@@ -259,9 +262,17 @@ async fn charge(world: &World, held: &Assignment) -> Outcome<Begun> {
 
 /// The same, to its end.
 async fn charged(world: &World, held: &Assignment) {
-    let Begun::New(id) = charge(world, held).await.unwrap() else { panic!("it may run") };
+    let Begun::New(id, _) = charge(world, held).await.unwrap() else { panic!("it may run") };
     let end = StepEnd::Complete { result: "1".into(), checkpoint: None };
-    world.tasks.end_step(id, held.lease_id, "w1".into(), end).await.unwrap();
+    world.tasks.end_step(id, held.lease_id, None, "w1".into(), end).await.unwrap();
+}
+
+/// The same, without effect.
+async fn charged_in_vain(world: &World, held: &Assignment) {
+    let Begun::New(id, _) = charge(world, held).await.unwrap() else { panic!("it may run") };
+    let error = TaskError { code: "TIMEOUT".into(), message: "no".into(), detail: None };
+    let end = StepEnd::Fail { error, effect: Effect::None };
+    world.tasks.end_step(id, held.lease_id, None, "w1".into(), end).await.unwrap();
 }
 
 /// Makes a replay that a person agreed to, and claims it.
@@ -280,7 +291,7 @@ async fn one_permission_covers_one_further_run(dialect: Dialect) {
     let world = World::new(dialect).await;
     let held = world.running(job()).await;
     let origin = held.task.id;
-    let Begun::New(step) = charge(&world, &held).await.unwrap() else { panic!() };
+    let Begun::New(step, _) = charge(&world, &held).await.unwrap() else { panic!() };
     world.finish(&held, fail("INVALID_INPUT")).await.unwrap();
     let last = || ReplayFrom::LastCheckpoint;
     assert_eq!(refused(next(&world, origin, last(), false).await), "not_idempotent");
@@ -312,7 +323,7 @@ async fn what_only_an_earlier_replay_ran_is_not_run_again_unasked(dialect: Diale
     world.finish(&held, fail("INVALID_INPUT")).await.unwrap();
     let origin = held.task.id;
     let first = next(&world, origin, ReplayFrom::Beginning, false).await.unwrap();
-    let Begun::New(_) = charge(&world, &first).await.unwrap() else { panic!() };
+    let Begun::New(_, _) = charge(&world, &first).await.unwrap() else { panic!() };
     let plan = world.tasks.plan_replay(replay(origin, ReplayFrom::Beginning)).await.unwrap();
     let line = &plan.steps[0];
     assert_eq!((line.name.as_str(), line.fate), ("charge", Fate::Refused), "also while it lives");
@@ -335,7 +346,7 @@ async fn of_two_replays_that_live_at_once_one_runs_what_must_not_run_twice(diale
     let (mut ran, mut doubted) = (0, None);
     for (begun, held) in [(one, &first), (other, &second)] {
         match begun {
-            Ok(Begun::New(_)) => ran += 1,
+            Ok(Begun::New(_, _)) => ran += 1,
             in_doubt => {
                 assert_eq!(refused(in_doubt), "in_doubt");
                 doubted = Some(held);
@@ -366,15 +377,56 @@ async fn a_step_that_failed_without_effect_is_not_run_after_another_replay_ran_i
     world.finish(&held, fail("INVALID_INPUT")).await.unwrap();
     let first = next(&world, held.task.id, ReplayFrom::Beginning, false).await.unwrap();
     let second = next(&world, held.task.id, ReplayFrom::Beginning, false).await.unwrap();
-    let Begun::New(id) = charge(&world, &first).await.unwrap() else { panic!() };
-    let error = TaskError { code: "TIMEOUT".into(), message: "no".into(), detail: None };
-    let end = StepEnd::Fail { error, effect: Effect::None };
-    world.tasks.end_step(id, first.lease_id, "w1".into(), end).await.unwrap();
+    charged_in_vain(&world, &first).await;
     // Nothing has happened, so the other one may.
     charged(&world, &second).await;
     assert_eq!(refused(charge(&world, &first).await), "in_doubt");
     let steps = Steps::new(world.store.clone()).list(first.task.id, 0, 10).await.unwrap();
     assert_eq!(steps[0].status, StepState::InDoubt);
+}
+
+/// It was begun before the other replay was made, in vain, and again after.
+async fn a_step_that_another_replay_began_again_is_in_doubt(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let held = world.running(job()).await;
+    world.finish(&held, fail("INVALID_INPUT")).await.unwrap();
+    let first = next(&world, held.task.id, ReplayFrom::Beginning, false).await.unwrap();
+    charged_in_vain(&world, &first).await;
+    world.pass_ms(1);
+    let second = next(&world, held.task.id, ReplayFrom::Beginning, false).await.unwrap();
+    world.pass_ms(1);
+    charged(&world, &first).await;
+    assert_eq!(refused(charge(&world, &second).await), "in_doubt");
+}
+
+async fn a_plan_knows_what_another_replay_began_again(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let held = world.running(job()).await;
+    charged_in_vain(&world, &held).await;
+    world.finish(&held, fail("INVALID_INPUT")).await.unwrap();
+    let first = next(&world, held.task.id, ReplayFrom::Beginning, false).await.unwrap();
+    charged_in_vain(&world, &first).await;
+    let second = next(&world, held.task.id, ReplayFrom::Beginning, false).await.unwrap();
+    charged_in_vain(&world, &second).await;
+    world.finish(&second, fail("INVALID_INPUT")).await.unwrap();
+    charged(&world, &first).await;
+    for origin in [held.task.id, second.task.id] {
+        let plan = world.tasks.plan_replay(replay(origin, ReplayFrom::Beginning)).await.unwrap();
+        let line = &plan.steps[0];
+        assert_eq!((line.fate, line.run_in), (Fate::Refused, Some(first.task.id)));
+    }
+}
+
+async fn what_ran_first_is_told_without_a_clock(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let held = world.running(job()).await;
+    world.finish(&held, fail("INVALID_INPUT")).await.unwrap();
+    let first = next(&world, held.task.id, ReplayFrom::Beginning, false).await.unwrap();
+    let second = next(&world, held.task.id, ReplayFrom::Beginning, false).await.unwrap();
+    // Less than the lease, or nobody could begin anything.
+    world.pass_ms(-20_000);
+    charged(&world, &first).await;
+    assert_eq!(refused(charge(&world, &second).await), "in_doubt");
 }
 
 async fn a_plan_takes_no_checkpoint_along_that_is_not_there(dialect: Dialect) {

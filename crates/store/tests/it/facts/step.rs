@@ -39,6 +39,7 @@ conformance!(
     a_persons_word_is_not_that_of_the_lease_that_began,
     results_are_cleared_long_after_the_end_and_rows_stay,
     a_done_step_cannot_be_changed_by_hand,
+    a_late_call_about_an_earlier_run_ends_nothing,
 );
 
 fn step(name: &str, inputs: Value, occurrence: i32) -> CheckedStep {
@@ -70,13 +71,13 @@ async fn begin(world: &World, held: &Assignment, name: &str) -> Outcome<Begun> {
 
 async fn begun(world: &World, held: &Assignment, name: &str) -> StepId {
     match begin(world, held, name).await.unwrap() {
-        Begun::New(id) => id,
+        Begun::New(id, _) => id,
         Begun::Ended(step) => panic!("{step:?}"),
     }
 }
 
 async fn end(world: &World, held: &Assignment, id: StepId, end: StepEnd) -> Outcome<State> {
-    let ended = world.tasks.end_step(id, held.lease_id, "w1".into(), end).await;
+    let ended = world.tasks.end_step(id, held.lease_id, None, "w1".into(), end).await;
     ended.map(|_| State::Running)
 }
 
@@ -441,4 +442,22 @@ async fn a_done_step_cannot_be_changed_by_hand(dialect: Dialect) {
     world.finish(&held, Finishing::Release).await.unwrap();
     let kept = names(&world, &held).await;
     assert_eq!(kept, [("read".into(), StepState::Done), ("charge".into(), StepState::Begun)]);
+}
+
+/// A call that was repeated on the way arrived after the step had begun again, and ended that run.
+async fn a_late_call_about_an_earlier_run_ends_nothing(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let held = world.running(job()).await;
+    let end =
+        async |id, run, end| world.tasks.end_step(id, held.lease_id, run, "w1".into(), end).await;
+    let Begun::New(id, first) = begin(&world, &held, "charge").await.unwrap() else { panic!() };
+    end(id, first, failed(Effect::None)).await.unwrap();
+    let Begun::New(_, second) = begin(&world, &held, "charge").await.unwrap() else { panic!() };
+    assert!(first < second, "{first:?} {second:?}");
+    assert_eq!(refused(end(id, first, failed(Effect::None)).await), "already_finished");
+    let Begun::New(_, again) = begin(&world, &held, "charge").await.unwrap() else { panic!() };
+    assert_eq!(again, second, "the same begin again is the same run");
+    let done = end(id, second, completed("1")).await.unwrap();
+    assert_eq!((done.status, done.run), (StepState::Done, second));
+    assert_eq!(end(id, second, completed("1")).await.unwrap().status, StepState::Done);
 }

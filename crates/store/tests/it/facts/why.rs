@@ -207,7 +207,7 @@ async fn begin(world: &World, held: &Assignment) -> Option<StepId> {
     let holder = Holder::new(held.task.id, held.lease_id, "w1");
     let item = BeginStep { holder, step: check(&input).unwrap() };
     match world.tasks.begin_step(item).await {
-        Ok(Begun::New(id)) => Some(id),
+        Ok(Begun::New(id, _)) => Some(id),
         _ => None,
     }
 }
