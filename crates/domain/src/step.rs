@@ -234,8 +234,8 @@ pub fn left(step: &StepSnapshot, task_has_ended: bool) -> StepState {
 }
 
 /// What follows when the holder tells how a step ended: `true` if it is written, `false` if it was
-/// told before. Whoever ended it once does not end it otherwise. With the number of a run, only that
-/// run is ended: a late call about an earlier one says nothing about the next.
+/// told before. Whoever ended it once does not end it otherwise. With the number of a run, only
+/// that run is ended: a late call about an earlier one says nothing about the next.
 pub fn end(
     step: &StepSnapshot,
     told: &Told,

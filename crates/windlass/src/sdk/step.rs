@@ -184,8 +184,8 @@ impl Call<'_> {
         }
         if !self.once && past_is_begun {
             let message = format!(
-                "step `{name}` was begun as one that must not run twice, and the handler runs it as \
-                 one that may: the handler has changed. Run the old version, or decide over it"
+                "step `{name}` was begun as one that must not run twice, and the handler runs it \
+                 as one that may: the handler has changed. Run the old version, or decide over it"
             );
             return Err(Failure::new("STEP_MISMATCH", message));
         }
