@@ -233,8 +233,8 @@ pub enum Refused {
     AlreadyDecided(Status),
     /// The task went another way.
     #[error(
-        "the approval was withdrawn: its task was cancelled, overdue, or moved away by hand, or what \
-         it asks for cannot be done any more"
+        "the approval was withdrawn: its task was cancelled, overdue, or moved away by hand, or \
+         what it asks for cannot be done any more"
     )]
     Withdrawn,
     /// The question's time is over.
