@@ -66,6 +66,8 @@ struct Seen {
     lost: usize,
     /// Instructions that two workers carried out at the same moment.
     clashes: usize,
+    /// Copies of calls that came when the step had begun again.
+    late: usize,
     checkpoints: usize,
 }
 
@@ -175,6 +177,7 @@ impl Story<'_> {
         // The answer may be lost: then the same call is made again.
         let times = if self.chance.one_in(6) { 2 } else { 1 };
         if self.workers.is_empty() || !self.chance.one_in(3) {
+            worker.repeat_late(self.world, &mut self.seen).await;
             let answers = worker.act(self.world, times).await;
             let contradicts = answers.has_ended_a_step() && self.chance.one_in(3);
             if contradicts {
@@ -187,6 +190,7 @@ impl Story<'_> {
         }
         let mut other = self.workers.remove(0);
         other.choose(&mut self.chance);
+        worker.repeat_late(self.world, &mut self.seen).await;
         let (answers, others) =
             tokio::join!(worker.act(self.world, times), other.act(self.world, 1));
         self.seen.clashes += 1;
@@ -244,15 +248,15 @@ impl Story<'_> {
 async fn crashes_change_no_result_and_repeat_nothing_that_must_not_be(dialect: Dialect) {
     let seeds = std::env::var("WINDLASS_CRASH_SEEDS").map_or(SEEDS, |text| text.parse().unwrap());
     let world = World::new(dialect).await;
-    let mut counts = [0; 6];
+    let mut counts = [0; 7];
     for seed in 1..=seeds {
         let chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let task = world.submit(task(|r| r.max_retries = Some(100))).await;
         let seen = Seen { seed, ..Seen::default() };
         let story = Story { world: &world, task, chance, seen, workers: Vec::new() };
         let seen = story.tell().await;
-        let counted =
-            [seen.crashes, seen.doubts, seen.failures, seen.lost, seen.clashes, seen.checkpoints];
+        let Seen { crashes, doubts, failures, lost, clashes, late, checkpoints, .. } = seen;
+        let counted = [crashes, doubts, failures, lost, clashes, late, checkpoints];
         counts.iter_mut().zip(counted).for_each(|(sum, n)| *sum += n);
     }
     // A run without them would show nothing.

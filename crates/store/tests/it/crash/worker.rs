@@ -14,6 +14,9 @@ use windlass_store::group::Outcome;
 use windlass_store::step::{Step, Steps};
 use windlass_store::task::{Assignment, BeginStep, Begun, Holder, RecordStep, Recorded, StepEnd};
 
+/// The number of a run.
+type Run = Option<i64>;
+
 /// Where it stands within a step.
 #[derive(Clone, Debug)]
 enum Stand {
@@ -22,11 +25,11 @@ enum Stand {
     /// It was not done before, so it may run.
     MayRun,
     /// Its intent is written, so it may run.
-    Intended(StepId),
+    Intended(StepId, Run),
     /// It ran, and this came of it.
     Ran(Value),
     /// How it ended is to be told.
-    Ending(StepId, StepEnd),
+    Ending(StepId, Run, StepEnd),
 }
 
 /// One call, or one deed in the world outside.
@@ -36,7 +39,7 @@ enum Instruction {
     Act,
     Record(RecordStep),
     Begin(BeginStep),
-    End(StepId, StepEnd),
+    End(StepId, Run, StepEnd),
     Beat(String),
     Finish,
 }
@@ -61,6 +64,8 @@ pub struct Worker {
     at: usize,
     stand: Stand,
     next: Instruction,
+    /// A failure that it told: a copy of that call may be on its way still.
+    told: Option<(StepId, Run, StepEnd)>,
 }
 
 fn step(name: &str) -> CheckedStep {
@@ -69,7 +74,7 @@ fn step(name: &str) -> CheckedStep {
 
 impl Worker {
     pub fn new(held: Assignment) -> Worker {
-        Worker { held, at: 0, stand: Stand::Before, next: Instruction::Look }
+        Worker { held, at: 0, stand: Stand::Before, next: Instruction::Look, told: None }
     }
 
     fn name(&self) -> &'static str {
@@ -101,18 +106,18 @@ impl Worker {
             (Stand::Before, false) => {
                 Instruction::Begin(BeginStep { holder: self.holder(), step: step(name) })
             }
-            (Stand::MayRun | Stand::Intended(_), _) => Instruction::Act,
+            (Stand::MayRun | Stand::Intended(..), _) => Instruction::Act,
             (Stand::Ran(result), _) => Instruction::Record(RecordStep {
                 holder: self.holder(),
                 step: step(name),
                 result: result.to_string(),
                 checkpoint,
             }),
-            (Stand::Ending(id, StepEnd::Complete { result, .. }), _) => {
+            (Stand::Ending(id, run, StepEnd::Complete { result, .. }), _) => {
                 let end = StepEnd::Complete { result: result.clone(), checkpoint };
-                Instruction::End(*id, end)
+                Instruction::End(*id, *run, end)
             }
-            (Stand::Ending(id, end), _) => Instruction::End(*id, end.clone()),
+            (Stand::Ending(id, run, end), _) => Instruction::End(*id, *run, end.clone()),
         };
     }
 
@@ -138,10 +143,8 @@ impl Worker {
                 Answer::Recorded(recorded.into_iter().next().unwrap())
             }
             Instruction::Begin(item) => Answer::Begun(world.tasks.begin_step(item.clone()).await),
-            Instruction::End(id, end) => {
-                let lease = self.held.lease_id;
-                let ended = world.tasks.end_step(*id, lease, None, "w".into(), end.clone()).await;
-                Answer::Ended(ended.map(drop))
+            Instruction::End(id, run, end) => {
+                Answer::Ended(self.tell_end(world, *id, *run, end.clone()).await)
             }
             Instruction::Beat(checkpoint) => {
                 let beaten = world.tell(&self.held, Some(checkpoint), None).await;
@@ -149,6 +152,21 @@ impl Worker {
             }
             Instruction::Finish => Answer::Finished(world.finish(&self.held, complete()).await),
         }
+    }
+
+    async fn tell_end(&self, world: &World, id: StepId, run: Run, end: StepEnd) -> Outcome<()> {
+        let lease = self.held.lease_id;
+        world.tasks.end_step(id, lease, run, "w".into(), end).await.map(drop)
+    }
+
+    /// A copy of an earlier call comes late, when the step has begun again: it ends nothing.
+    pub async fn repeat_late(&self, world: &World, seen: &mut Seen) {
+        let Stand::Intended(id, run) = self.stand else { return };
+        let Some((_, earlier, end)) = self.told.clone().filter(|told| told.0 == id) else { return };
+        assert_ne!(earlier, run, "seed {}", seen.seed);
+        let code = refused(self.tell_end(world, id, earlier, end).await);
+        assert!(["already_finished", "lease_lost"].contains(&code), "seed {}: {code}", seen.seed);
+        seen.late += 1;
     }
 
     /// What follows. A lost answer was the first of two: only the last one is known to the worker.
@@ -179,8 +197,8 @@ impl Worker {
                 self.go_on();
                 Ok(())
             }
-            Answer::Begun(Ok(Begun::New(id, _))) => {
-                self.stand = Stand::Intended(id);
+            Answer::Begun(Ok(Begun::New(id, run))) => {
+                self.stand = Stand::Intended(id, run);
                 Ok(())
             }
             Answer::Begun(Ok(Begun::Ended(step))) => {
@@ -194,12 +212,16 @@ impl Worker {
             }
             Answer::Ended(Ok(())) => {
                 match std::mem::replace(&mut self.stand, Stand::Before) {
-                    Stand::Ending(_, StepEnd::Complete { result, .. }) => {
+                    Stand::Ending(_, _, StepEnd::Complete { result, .. }) => {
                         seen.result(self.name(), &serde_json::from_str(&result).unwrap());
                         self.go_on();
                     }
                     // It failed: whether it may run again is asked anew.
-                    _ => seen.failures += 1,
+                    Stand::Ending(id, run, end) => {
+                        self.told = Some((id, run, end));
+                        seen.failures += 1;
+                    }
+                    other => panic!("seed {}: {other:?}", seen.seed),
                 }
                 Ok(())
             }
@@ -224,17 +246,17 @@ impl Worker {
     /// Does what the step is about, in the world outside.
     fn run(&mut self, chance: &mut Chance, seen: &mut Seen) {
         let name = self.name();
-        let Stand::Intended(id) = self.stand else {
+        let Stand::Intended(id, run) = self.stand else {
             seen.ran(name);
             self.stand = Stand::Ran(json!({ "by": self.held.attempt, "n": chance.below(1 << 20) }));
             return;
         };
         let fails = |effect| StepEnd::Fail { error: TaskError::new("BROKEN", "it broke"), effect };
-        let end = match chance.below(6) {
+        let end = match chance.below(8) {
             // It saw in time that it cannot.
-            0 => fails(Effect::None),
+            0..=2 => fails(Effect::None),
             // It broke, and only the world knows whether before or after.
-            1 | 2 => {
+            3 | 4 => {
                 if chance.one_in(2) {
                     seen.ran(name);
                 }
@@ -245,7 +267,7 @@ impl Worker {
                 StepEnd::Complete { result: result.to_string(), checkpoint: None }
             }
         };
-        self.stand = Stand::Ending(id, end);
+        self.stand = Stand::Ending(id, run, end);
     }
 
     /// Somebody else has the task, or a person must look. Some workers do not listen and go on with
@@ -280,7 +302,7 @@ impl Worker {
 
     /// Whoever ended a step tells it once more, but otherwise.
     pub async fn contradict(&self, world: &World, seen: &Seen) {
-        let Instruction::End(id, told) = &self.next else { return };
+        let Instruction::End(id, run, told) = &self.next else { return };
         let other = match told {
             StepEnd::Complete { .. } => {
                 StepEnd::Complete { result: "\"otherwise\"".into(), checkpoint: None }
@@ -292,8 +314,7 @@ impl Worker {
                 StepEnd::Fail { error: error.clone(), effect: Effect::None }
             }
         };
-        let lease = self.held.lease_id;
-        let code = refused(world.tasks.end_step(*id, lease, None, "w".into(), other).await);
+        let code = refused(self.tell_end(world, *id, *run, other).await);
         assert_eq!(code, "already_finished", "seed {}", seen.seed);
     }
 }
