@@ -17,7 +17,10 @@ use crate::task::NewTask;
 use crate::validate::{Errors, MAX_NAME_BYTES, MAX_SLOTS, Result};
 pub use drain::{Drain, WINDOW_MS, drained_by_moves};
 pub use pause::{Draining, Mode, PAUSABLE, Pause, check_target};
-pub use pressure::{Backpressure, Level, Load, Stop, backpressure, estimated_wait_ms, utilization};
+pub use pressure::{
+    Backpressure, LONGEST_AWAY_MS, Level, Load, SHORTEST_AWAY_MS, STILL_AWAY_MS, Stop,
+    UNKNOWN_AWAY_MS, backpressure, estimated_wait_ms, utilization,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
@@ -364,6 +367,17 @@ impl Limits {
     pub fn rule(&self, key: &Key) -> Option<&Rule> {
         let rules = self.rules.get(&key.scope)?;
         rules.get(&Some(key.name.clone())).or(rules.get(&None))
+    }
+
+    /// Whether nothing of this key begins, whatever is held: it is paused, or may have no active
+    /// task, or that is so of everything.
+    pub fn is_stopped(&self, key: &Key) -> bool {
+        let all = Key { scope: Scope::Global, name: String::new() };
+        [&all, key].into_iter().any(|key| {
+            let pause = self.pauses.get(key);
+            pause.is_some_and(|pause| pause.mode == Mode::Pause)
+                || self.rule(key).is_some_and(|rule| rule.max_active == Some(0))
+        })
     }
 
     /// The most tasks that a session of this type holds at once, if a rule says so.

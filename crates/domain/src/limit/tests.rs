@@ -373,6 +373,7 @@ fn pressure_comes_with_advice() {
         stop: None,
         drained: 60,
         drained_over_ms: 60_000,
+        still_ms: 0,
     };
     let pressed = backpressure(&load);
     assert_eq!(pressed.recommendations.len(), 2, "{:?}", pressed.recommendations);
@@ -434,6 +435,53 @@ fn only_what_stands_in_line_is_waited_for() {
     let later = Load { in_line: 0, drained: 0, ..load };
     let told = backpressure(&later);
     assert_eq!((told.estimated_wait_ms, told.recommendations.len()), (Some(0), 0));
+}
+
+#[test]
+fn whoever_is_refused_is_told_to_come_back_when_there_may_be_room() {
+    let (drained, drained_over_ms) = (60, 60_000);
+    let pace = Load { drained, drained_over_ms, ..Load::default() };
+    let told = |load: Load| backpressure(&load).come_back_after_ms(false);
+    for (in_line, away_ms) in [(0, 1_000), (7, 7_000), (59, 59_000), (900, LONGEST_AWAY_MS)] {
+        assert_eq!(told(Load { pending: 900, in_line, ..pace.clone() }), away_ms, "{in_line}");
+    }
+    // Nothing has left: nobody says when there is room. At first nobody has watched for long.
+    for (still_ms, away_ms) in
+        [(0, UNKNOWN_AWAY_MS), (4_999, UNKNOWN_AWAY_MS), (5_000, STILL_AWAY_MS)]
+    {
+        for in_line in [0, 9] {
+            let load = Load { pending: 9, in_line, still_ms, ..Load::default() };
+            assert_eq!(told(load), away_ms, "{still_ms} {in_line}");
+        }
+    }
+    // Where nothing may begin, that others move says nothing.
+    assert_eq!(backpressure(&pace).come_back_after_ms(true), STILL_AWAY_MS);
+}
+
+#[test]
+fn what_may_not_begin_is_stopped() {
+    let key = |scope, name: &str| Key { scope, name: name.to_owned() };
+    let pause = |scope, name: Option<&str>, mode| Pause {
+        scope,
+        name: name.map(str::to_owned),
+        mode,
+        reason: None,
+    };
+    let limits = Limits::default().with_pauses([
+        pause(Scope::Queue, Some("paused"), Mode::Pause),
+        pause(Scope::Queue, Some("drained"), Mode::Drain),
+    ]);
+    let of_queue = |name| limits.is_stopped(&key(Scope::Queue, name));
+    assert_eq!((of_queue("paused"), of_queue("drained"), of_queue("q")), (true, false, false));
+    assert!(!limits.is_stopped(&key(Scope::Venture, "paused")), "another kind of thing");
+    let closed = Rule { name: Some("acme".into()), ..Rule::each(Scope::Venture, Some(0), None) };
+    let limits = Limits::new([closed]);
+    assert!(limits.is_stopped(&key(Scope::Venture, "acme")));
+    assert!(!limits.is_stopped(&key(Scope::Venture, "bolt")));
+    let all = Limits::default().with_pauses([pause(Scope::Global, None, Mode::Pause)]);
+    assert!(
+        all.is_stopped(&key(Scope::Venture, "bolt")) && all.is_stopped(&key(Scope::Global, ""))
+    );
 }
 
 #[test]

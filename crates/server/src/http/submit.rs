@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 use windlass::domain::id::TaskId;
+use windlass::domain::limit::Key;
 use windlass::domain::refusal::Refusal;
 use windlass::domain::request::SubmitRequest;
 use windlass::domain::task::NewTask;
@@ -154,20 +155,18 @@ pub async fn submit(
     Ok(response)
 }
 
-/// Where a limit is reached, the caller is told to come back when those who wait now have begun, as
-/// far as anybody can tell, but not to stay away for long.
+/// Where a limit is reached, the caller is told when to come back: as the pace of the system has it,
+/// and not in a second where nothing moves.
 pub(super) fn refused(api: &Api, rejection: Rejection) -> Problem {
     let problem = Problem::from(rejection);
-    let is_full = matches!(problem.kept_out.as_deref(), Some(KeptOut::Limit(_)));
-    if !is_full || problem.retry_after_s.is_none() {
+    let Some(KeptOut::Limit(limit)) = problem.kept_out.as_deref() else { return problem };
+    if problem.retry_after_s.is_none() {
         return problem;
     }
-    let wait_s = api.engine.backpressure().estimated_wait_ms.unwrap_or_default() / 1_000;
-    problem.retry_after(u8::try_from(wait_s.clamp(1, LONGEST_S)).unwrap_or(1))
+    let key = Key { scope: limit.scope, name: limit.name.clone().unwrap_or_default() };
+    let seconds = api.engine.come_back_after_ms(&key) / 1_000;
+    problem.retry_after(u8::try_from(seconds).unwrap_or(u8::MAX))
 }
-
-/// The longest time that a caller is told to stay away from a full queue.
-const LONGEST_S: i64 = 60;
 
 /// What a limit or a pause says is the answer; that the database cannot be asked is none.
 async fn admission(api: &Api, task: NewTask) -> Result<Admission> {

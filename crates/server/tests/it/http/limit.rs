@@ -108,7 +108,8 @@ async fn a_full_queue_is_told_with_its_limit_and_when_to_come_back(server: Serve
     let first = json!({ "queue": "q", "payload": {}, "idempotency_key": "k" });
     server.post("/v1/tasks", first.clone()).await.expect(201);
     let reply = server.post("/v1/tasks", json!({ "queue": "q", "payload": {} })).await;
-    assert_eq!(reply.header("retry-after"), Some("1"));
+    let away = reply.header("retry-after").map(str::to_owned);
+    assert_eq!(away.as_deref(), Some("5"), "nobody has watched for long");
     let problem = reply.refused(429, "queue_full");
     let limit = json!({ "scope": "queue", "name": "q", "max_pending": 1, "held": 1 });
     assert_eq!(problem["limit"], limit);
@@ -117,6 +118,21 @@ async fn a_full_queue_is_told_with_its_limit_and_when_to_come_back(server: Serve
     server.post("/v1/tasks", first).await.expect(200);
     server.post("/v1/tasks", json!({ "queue": "other", "payload": {} })).await.expect(201);
     assert_eq!(server.written().await.0, 2);
+    // What is paused does not move; what moves is told by its pace.
+    let away = async || {
+        let reply = server.post("/v1/tasks", json!({ "queue": "q", "payload": {} })).await;
+        reply.header("retry-after").map(str::to_owned)
+    };
+    server.post("/v1/pauses", json!({ "scope": "queue", "name": "q" })).await.expect(200);
+    assert_eq!(away().await.as_deref(), Some("30"), "it is paused");
+    server.delete("/v1/pauses/queue/q").await.expect(200);
+    let told = async || server.get("/v1/backpressure").await.expect(200);
+    eventually("somebody watches", async || told().await["queue_depth"] == 2).await;
+    let session = server.worker("other", 1).await;
+    server.claim(&session).await;
+    eventually("a pace", async || told().await["drained_per_second"].as_f64() > Some(0.0)).await;
+    let by_pace: u8 = away().await.unwrap().parse().unwrap();
+    assert!((1..30).contains(&by_pace), "one waits, and one has left: {by_pace}");
 }
 
 async fn a_dry_run_says_whether_a_task_would_be_taken(server: Server) {
