@@ -175,8 +175,8 @@ async fn admission(api: &Api, task: NewTask) -> Result<Admission> {
             let duplicate_of = known.map(|known| known.id.0);
             Ok(Admission { admitted: true, duplicate_of, error: None })
         }
-        Err(Rejection::Refused(refusal)) => {
-            let error = Some(Problem::from(refusal).into());
+        Err(rejection @ Rejection::Refused(_)) => {
+            let error = Some(refused(api, rejection).into());
             Ok(Admission { admitted: false, duplicate_of: None, error })
         }
         Err(Rejection::Failed(error)) => Err(error.into()),
@@ -259,6 +259,10 @@ pub struct ItemError {
     /// Everything that is wrong with its fields.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<Field>,
+    /// After how long it is worth another try; what a call alone tells as `Retry-After`. Left out
+    /// where trying again does not help.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<i64>,
     /// What kept it out, as `limit` or `drained`.
     #[serde(flatten)]
     #[schema(ignore)]
@@ -267,8 +271,9 @@ pub struct ItemError {
 
 impl From<Problem> for ItemError {
     fn from(problem: Problem) -> ItemError {
-        let Problem { code, status, detail, errors, kept_out, .. } = problem;
-        ItemError { code, status, detail: detail.into(), errors, kept_out }
+        let Problem { code, status, detail, errors, kept_out, retry_after_s, .. } = problem;
+        let retry_after_ms = retry_after_s.map(|seconds| i64::from(seconds) * 1_000);
+        ItemError { code, status, detail: detail.into(), errors, retry_after_ms, kept_out }
     }
 }
 
@@ -349,7 +354,7 @@ async fn submit_each(api: &Api, tasks: Vec<Result<NewTask>>) -> Response {
     let mut outcomes = api.engine.submit(good).await.into_iter();
     let mut outcome = || match outcomes.next() {
         Some(Ok(submitted)) => submitted.into(),
-        Some(Err(rejection)) => Problem::from(rejection).into(),
+        Some(Err(rejection)) => refused(api, rejection).into(),
         None => Problem::from(no_outcome()).into(),
     };
     let results = results.into_iter().map(|known| known.unwrap_or_else(&mut outcome)).collect();

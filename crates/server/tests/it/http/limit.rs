@@ -150,15 +150,18 @@ async fn a_dry_run_says_whether_a_task_would_be_taken(server: Server) {
     let limit = json!({ "scope": "global", "name": null, "max_pending": 1, "held": 1 });
     assert_eq!(full["error"]["limit"], limit);
     assert_eq!(full["error"]["status"], 429);
+    assert_eq!(full["error"]["retry_after_ms"], 5_000, "nobody has watched for long");
     let pause = json!({ "scope": "queue", "name": "q", "mode": "drain", "reason": "a move" });
     server.post("/v1/pauses", pause).await.expect(200);
     let drained = server.post(dry, other).await.expect(200);
     assert_eq!(drained["error"]["code"], "draining");
     let what = json!({ "scope": "queue", "name": "q", "reason": "a move" });
     assert_eq!(drained["error"]["drained"], what);
+    assert_eq!(drained["error"]["retry_after_ms"], 30_000);
     let taken = json!({ "queue": "q", "payload": 2, "idempotency_key": "k" });
     let reused = server.post(dry, taken).await.expect(200);
     assert_eq!(reused["error"]["code"], "idempotency_key_reused");
+    assert_eq!(reused["error"].get("retry_after_ms"), None, "trying again does not help");
     server.post(dry, json!({ "queue": "" })).await.refused(422, "validation_failed");
     assert_eq!(server.written().await.0, 1);
 }
@@ -222,6 +225,8 @@ async fn a_batch_that_is_not_atomic_is_taken_as_far_as_there_is_room(server: Ser
                 assert_eq!(result["error"]["code"], "queue_full", "{n}: {result}");
                 assert_eq!(result["error"]["status"], 429);
                 assert_eq!(result["error"]["limit"]["name"], "acme");
+                let after = result["error"]["retry_after_ms"].as_i64();
+                assert!(after.is_some_and(|ms| (1_000..=60_000).contains(&ms)), "{n}: {result}");
             }
         }
     }
