@@ -22,7 +22,7 @@ pub use pressure::{
     UNKNOWN_AWAY_MS, backpressure, estimated_wait_ms, utilization,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 named! {
     /// What a limit counts over. The order is the order in which claims lock.
@@ -378,6 +378,18 @@ impl Limits {
             pause.is_some_and(|pause| pause.mode == Mode::Pause)
                 || self.rule(key).is_some_and(|rule| rule.max_active == Some(0))
         })
+    }
+
+    /// The keys, apart from everything, of which nothing begins, whatever is held.
+    pub fn stopped(&self) -> Vec<Key> {
+        let paused = self.pauses.values().filter(|pause| pause.mode == Mode::Pause);
+        let paused = paused.map(Pause::key);
+        let rules = self.rules.values().flat_map(BTreeMap::values);
+        let closed = rules
+            .filter(|rule| rule.max_active == Some(0))
+            .filter_map(|rule| rule.name.clone().map(|name| Key { scope: rule.scope, name }));
+        let is_apart = |key: &Key| ![Scope::Global, Scope::WorkerType].contains(&key.scope);
+        paused.chain(closed).filter(is_apart).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// The most tasks that a session of this type holds at once, if a rule says so.

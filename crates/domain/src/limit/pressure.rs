@@ -44,7 +44,9 @@ pub struct Load {
     pub pending: i64,
     /// The most pending tasks.
     pub max_pending: Option<i64>,
-    /// How many of those stand in line: their time has come.
+    /// How many of those may not begin: what they belong to is paused, or may have no active task.
+    pub held_back: i64,
+    /// How many of the others stand in line: their time has come.
     pub in_line: i64,
     /// Whether everything is stopped.
     pub stop: Option<Stop>,
@@ -73,7 +75,8 @@ pub struct Backpressure {
     pub max_pending: Option<i64>,
     /// Tasks that left the queue in a second, while others waited; over the last minute.
     pub drained_per_second: f64,
-    /// How long a task submitted now would wait; `null` when nothing moves or all is paused.
+    /// How long a task submitted now would wait, unless something holds it back; `null` when
+    /// nothing moves or all is paused.
     pub estimated_wait_ms: Option<i64>,
     /// For how long tasks have been pending and none has left, as far as somebody has watched.
     #[serde(skip)]
@@ -189,9 +192,20 @@ fn stopped(stop: &Stop) -> String {
     format!("{what} by `{by}` since {since}{why}; `windlass resume --all` lets it go on")
 }
 
+fn held_back(held: i64) -> String {
+    format!(
+        "{held} of the pending tasks may not begin: what they belong to is paused or its active \
+         limit is 0; `windlass pause` and `windlass limit list` show it"
+    )
+}
+
 fn recommendations(load: &Load, wait_ms: Option<i64>) -> Vec<String> {
     let stop = load.stop.as_ref().map(stopped);
-    stop.into_iter().chain(advice(load, wait_ms).into_iter().map(str::to_owned)).collect()
+    let held = Some(load.held_back).filter(|held| *held > 0 && !is_paused(load)).map(held_back);
+    stop.into_iter()
+        .chain(held)
+        .chain(advice(load, wait_ms).into_iter().map(str::to_owned))
+        .collect()
 }
 
 fn advice(load: &Load, wait_ms: Option<i64>) -> Vec<&'static str> {

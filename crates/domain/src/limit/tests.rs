@@ -369,6 +369,7 @@ fn pressure_comes_with_advice() {
         max_active: Some(200),
         pending: 900,
         max_pending: Some(1_000),
+        held_back: 0,
         in_line: 900,
         stop: None,
         drained: 60,
@@ -388,6 +389,15 @@ fn what_waits_for_its_time_keeps_nobody_waiting() {
     let later = backpressure(&Load { pending: 3, in_line: 0, ..Load::default() });
     assert_eq!((later.queue_depth, later.estimated_wait_ms), (3, Some(0)));
     assert!(later.recommendations.is_empty());
+}
+
+#[test]
+fn what_may_not_begin_is_told_and_not_waited_for() {
+    let load = Load { pending: 9, held_back: 9, in_line: 0, ..Load::default() };
+    let told = backpressure(&load);
+    assert_eq!((told.queue_depth, told.estimated_wait_ms), (9, Some(0)));
+    let words = told.recommendations.concat();
+    assert!(words.starts_with("9 of the pending tasks may not begin"), "{words}");
 }
 
 #[test]
@@ -471,14 +481,18 @@ fn what_may_not_begin_is_stopped() {
         pause(Scope::Queue, Some("paused"), Mode::Pause),
         pause(Scope::Queue, Some("drained"), Mode::Drain),
     ]);
+    assert_eq!(limits.stopped(), [key(Scope::Queue, "paused")]);
     let of_queue = |name| limits.is_stopped(&key(Scope::Queue, name));
     assert_eq!((of_queue("paused"), of_queue("drained"), of_queue("q")), (true, false, false));
     assert!(!limits.is_stopped(&key(Scope::Venture, "paused")), "another kind of thing");
     let closed = Rule { name: Some("acme".into()), ..Rule::each(Scope::Venture, Some(0), None) };
-    let limits = Limits::new([closed]);
+    let limits =
+        Limits::new([closed]).with_pauses([pause(Scope::Venture, Some("acme"), Mode::Pause)]);
+    assert_eq!(limits.stopped(), [key(Scope::Venture, "acme")], "once");
     assert!(limits.is_stopped(&key(Scope::Venture, "acme")));
     assert!(!limits.is_stopped(&key(Scope::Venture, "bolt")));
     let all = Limits::default().with_pauses([pause(Scope::Global, None, Mode::Pause)]);
+    assert!(all.stopped().is_empty(), "that is told apart");
     assert!(
         all.is_stopped(&key(Scope::Venture, "bolt")) && all.is_stopped(&key(Scope::Global, ""))
     );

@@ -142,6 +142,7 @@ impl Inner {
             max_active: bounds.first().and_then(|all| all.max_active),
             pending: traffic.pending,
             max_pending: bounds.first().and_then(|all| all.max_pending),
+            held_back: traffic.held_back,
             in_line: traffic.in_line,
             stop,
             drained,
