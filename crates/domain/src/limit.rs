@@ -8,6 +8,7 @@
 mod drain;
 mod pause;
 mod pressure;
+mod rate;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,7 @@ pub use pressure::{
     Backpressure, LONGEST_AWAY_MS, Level, Load, SHORTEST_AWAY_MS, STILL_AWAY_MS, Stop,
     UNKNOWN_AWAY_MS, backpressure, estimated_wait_ms, utilization,
 };
+pub use rate::{MAX_PERIOD_MS, Rate, period_in_words};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -72,19 +74,6 @@ pub struct Rule {
     #[serde(default)]
     pub rate: Option<Rate>,
 }
-
-/// So many in each period. A period begins with the first task that is handed out in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Rate {
-    /// How many.
-    pub count: i64,
-    /// In how long.
-    pub period_ms: i64,
-}
-
-/// The longest period of a rate.
-pub const MAX_PERIOD_MS: i64 = 86_400_000;
 
 /// What is said of a rule, apart from what it is for; `null` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]

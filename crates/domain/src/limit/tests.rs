@@ -408,6 +408,23 @@ fn the_pace_is_told_in_tasks_a_second() {
 }
 
 #[test]
+fn a_rate_is_told_as_short_as_it_can_be_said_exactly() {
+    for (count, period_ms, words) in [
+        (100, 60_000, "100/min"),
+        (5, 1_000, "5/s"),
+        (100, 90_000, "100/90 s"),
+        (1, 3_600_000, "1/h"),
+        (7, 86_400_000, "7/d"),
+        (3, 7_200_000, "3/2 h"),
+        (2, 1_500, "2/1500 ms"),
+        (9, 1, "9/ms"),
+        (10, 11_000, "10/11 s"),
+    ] {
+        assert_eq!(Rate { count, period_ms }.to_string(), words);
+    }
+}
+
+#[test]
 fn a_worker_types_rule_bounds_sessions_and_no_tasks() {
     let rule = |said| serde_json::from_value::<Maxima>(said).unwrap().of(Scope::WorkerType, None);
     let each = rule(json!({}));

@@ -155,8 +155,8 @@ pub async fn submit(
     Ok(response)
 }
 
-/// Where a limit is reached, the caller is told when to come back: as the pace of the system has it,
-/// and not in a second where nothing moves.
+/// Where a limit is reached, the caller is told when to come back: as the pace of the system has
+/// it, and not in a second where nothing moves.
 pub(super) fn refused(api: &Api, rejection: Rejection) -> Problem {
     let problem = Problem::from(rejection);
     let Some(KeptOut::Limit(limit)) = problem.kept_out.as_deref() else { return problem };

@@ -293,6 +293,11 @@ async fn every_bad_call_about_limits_and_pauses_is_refused_with_its_place(server
         ("GET", "/v1/limits/queue/%00", none.clone(), 422, "/name"),
         ("GET", "/v1/limits/global/all", none.clone(), 422, "/name"),
         ("GET", long.as_str(), none.clone(), 422, "/name"),
+        ("GET", "/v1/limits/venture/", none.clone(), 422, "/name"),
+        ("PATCH", "/v1/limits/venture/", json!({ "max_active": 1 }), 422, "/name"),
+        ("PUT", "/v1/limits/colour/", json!({ "max_active": 1 }), 422, "/scope"),
+        ("DELETE", "/v1/pauses/queue/", none.clone(), 422, "/name"),
+        ("POST", "/v1/pauses", json!({ "scope": "queue", "name": "" }), 422, "/name"),
         ("GET", "/v1/limits?limit=0", none.clone(), 422, "/limit"),
         ("GET", "/v1/limits?cursor=x", none.clone(), 400, ""),
         ("GET", "/v1/limits?cursor=7878", none.clone(), 400, ""),
@@ -388,7 +393,10 @@ async fn limits_and_pauses_are_set_by_commands(server: Server) {
     assert!(lines[0].starts_with("SCOPE NAME ACTIVE PENDING RATE"), "{table}");
     assert!(lines.iter().any(|line| line.starts_with("global 0 of 500 0 of 1000")), "{table}");
     assert!(lines.iter().any(|line| line.starts_with("venture * 0 of 10 0 of 50")), "{table}");
-    assert!(table.contains("mail out"), "{table}");
+    assert!(
+        lines.iter().any(|line| line.starts_with("queue mail out 0 of 10 0 100/min")),
+        "{table}"
+    );
     json(&["limit", "set", "venture", "*", "--max-active", "1"]);
     let (_, table, _) = run(&["limit", "list"]);
     let lines: Vec<String> = table.lines().map(words).collect();
@@ -409,8 +417,20 @@ async fn limits_and_pauses_are_set_by_commands(server: Server) {
         &["limit", "set", "queue", ".", "--max-active", "1"],
         &["limit", "remove", "queue", ".."],
         &["resume", "queue", ".."],
+        &["resume", "queue", ""],
     ] {
         assert_eq!(run(wrong).0, Some(2), "{wrong:?}");
+    }
+    // What was wrong is told, and what would be right.
+    for (wrong, words) in [
+        (&["venture", "", "--max-active", "1"][..], "leave it out to mean each venture"),
+        (&["venture", "--max-active", "-1"], "write a number from 0 to"),
+        (&["venture", "--max-pending", "9999999999"], "write a number from 0 to"),
+        (&["venture", "--rate", "-5/1m"], "write a number and a span"),
+    ] {
+        let (code, _, told) = run(&[&["limit", "set"], wrong].concat());
+        assert!(code == Some(2) && told.contains(words), "{wrong:?}: {told}");
+        assert!(!told.contains("tip:") && !told.contains("task list"), "{told}");
     }
     let (_, _, told) = run(&["pause"]);
     assert!(told.contains("nothing is paused"), "{told}");
