@@ -8,6 +8,7 @@
 mod drain;
 mod pause;
 mod pressure;
+mod rate;
 #[cfg(test)]
 mod tests;
 
@@ -17,9 +18,13 @@ use crate::task::NewTask;
 use crate::validate::{Errors, MAX_NAME_BYTES, MAX_SLOTS, Result};
 pub use drain::{Drain, WINDOW_MS, drained_by_moves};
 pub use pause::{Draining, Mode, PAUSABLE, Pause, check_target};
-pub use pressure::{Backpressure, Level, Load, Stop, backpressure, estimated_wait_ms, utilization};
+pub use pressure::{
+    Backpressure, LONGEST_AWAY_MS, Level, Load, SHORTEST_AWAY_MS, STILL_AWAY_MS, Stop,
+    UNKNOWN_AWAY_MS, backpressure, estimated_wait_ms, utilization,
+};
+pub use rate::{MAX_PERIOD_MS, Rate, period_in_words};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 named! {
     /// What a limit counts over. The order is the order in which claims lock.
@@ -69,19 +74,6 @@ pub struct Rule {
     #[serde(default)]
     pub rate: Option<Rate>,
 }
-
-/// So many in each period. A period begins with the first task that is handed out in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Rate {
-    /// How many.
-    pub count: i64,
-    /// In how long.
-    pub period_ms: i64,
-}
-
-/// The longest period of a rate.
-pub const MAX_PERIOD_MS: i64 = 86_400_000;
 
 /// What is said of a rule, apart from what it is for; `null` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -364,6 +356,29 @@ impl Limits {
     pub fn rule(&self, key: &Key) -> Option<&Rule> {
         let rules = self.rules.get(&key.scope)?;
         rules.get(&Some(key.name.clone())).or(rules.get(&None))
+    }
+
+    /// Whether nothing of this key begins, whatever is held: it is paused, or may have no active
+    /// task, or that is so of everything.
+    pub fn is_stopped(&self, key: &Key) -> bool {
+        let all = Key { scope: Scope::Global, name: String::new() };
+        [&all, key].into_iter().any(|key| {
+            let pause = self.pauses.get(key);
+            pause.is_some_and(|pause| pause.mode == Mode::Pause)
+                || self.rule(key).is_some_and(|rule| rule.max_active == Some(0))
+        })
+    }
+
+    /// The keys, apart from everything, of which nothing begins, whatever is held.
+    pub fn stopped(&self) -> Vec<Key> {
+        let paused = self.pauses.values().filter(|pause| pause.mode == Mode::Pause);
+        let paused = paused.map(Pause::key);
+        let rules = self.rules.values().flat_map(BTreeMap::values);
+        let closed = rules
+            .filter(|rule| rule.max_active == Some(0))
+            .filter_map(|rule| rule.name.clone().map(|name| Key { scope: rule.scope, name }));
+        let is_apart = |key: &Key| ![Scope::Global, Scope::WorkerType].contains(&key.scope);
+        paused.chain(closed).filter(is_apart).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// The most tasks that a session of this type holds at once, if a rule says so.

@@ -44,7 +44,9 @@ pub struct Load {
     pub pending: i64,
     /// The most pending tasks.
     pub max_pending: Option<i64>,
-    /// How many of those stand in line: their time has come.
+    /// How many of those may not begin: what they belong to is paused, or may have no active task.
+    pub held_back: i64,
+    /// How many of the others stand in line: their time has come.
     pub in_line: i64,
     /// Whether everything is stopped.
     pub stop: Option<Stop>,
@@ -52,6 +54,8 @@ pub struct Load {
     pub drained: i64,
     /// …and how long that took.
     pub drained_over_ms: i64,
+    /// For how long tasks have been pending and none has left, as far as somebody has watched.
+    pub still_ms: i64,
 }
 
 /// The answer to "how busy are you?".
@@ -71,10 +75,39 @@ pub struct Backpressure {
     pub max_pending: Option<i64>,
     /// Tasks that left the queue in a second, while others waited; over the last minute.
     pub drained_per_second: f64,
-    /// How long a task submitted now would wait; `null` when nothing moves or all is paused.
+    /// How long a task submitted now would wait, unless something holds it back; `null` when
+    /// nothing moves or all is paused.
     pub estimated_wait_ms: Option<i64>,
+    /// For how long tasks have been pending and none has left, as far as somebody has watched.
+    #[serde(skip)]
+    pub still_ms: i64,
     /// What to do, in words.
     pub recommendations: Vec<String>,
+}
+
+/// The longest time for which a caller is told to stay away from a full queue: a pace may pick up.
+pub const LONGEST_AWAY_MS: i64 = 60_000;
+/// For how long it is told to stay away where nothing moves: a person has to do something first,
+/// and who asks every second is in their way.
+pub const STILL_AWAY_MS: i64 = 30_000;
+/// The same where nobody has watched for so long yet, because the node has just started or the
+/// queue has just filled up: whether anything moves is known when the caller comes back.
+pub const UNKNOWN_AWAY_MS: i64 = 5_000;
+/// The shortest time: the header that tells it counts in seconds.
+pub const SHORTEST_AWAY_MS: i64 = 1_000;
+
+impl Backpressure {
+    /// When to submit again after a limit on pending tasks has refused it: when those who wait now
+    /// have begun, as far as anybody can tell. The pace is that of the whole system; `is_stopped`
+    /// says that nothing of what the limit is for may begin.
+    pub fn come_back_after_ms(&self, is_stopped: bool) -> i64 {
+        let moves = self.drained_per_second > 0.0;
+        match self.estimated_wait_ms.filter(|_| moves && !is_stopped) {
+            Some(wait_ms) => wait_ms.clamp(SHORTEST_AWAY_MS, LONGEST_AWAY_MS),
+            None if is_stopped || self.still_ms >= UNKNOWN_AWAY_MS => STILL_AWAY_MS,
+            None => UNKNOWN_AWAY_MS,
+        }
+    }
 }
 
 /// Everything there is to say about a load.
@@ -94,6 +127,7 @@ pub fn backpressure(load: &Load) -> Backpressure {
         max_pending: load.max_pending,
         drained_per_second: per_second(load.drained, load.drained_over_ms),
         estimated_wait_ms: wait,
+        still_ms: load.still_ms,
         recommendations: recommendations(load, wait),
     }
 }
@@ -158,9 +192,20 @@ fn stopped(stop: &Stop) -> String {
     format!("{what} by `{by}` since {since}{why}; `windlass resume --all` lets it go on")
 }
 
+fn held_back(held: i64) -> String {
+    format!(
+        "{held} of the pending tasks may not begin: what they belong to is paused or its active \
+         limit is 0; `windlass pause` and `windlass limit list` show it"
+    )
+}
+
 fn recommendations(load: &Load, wait_ms: Option<i64>) -> Vec<String> {
     let stop = load.stop.as_ref().map(stopped);
-    stop.into_iter().chain(advice(load, wait_ms).into_iter().map(str::to_owned)).collect()
+    let held = Some(load.held_back).filter(|held| *held > 0 && !is_paused(load)).map(held_back);
+    stop.into_iter()
+        .chain(held)
+        .chain(advice(load, wait_ms).into_iter().map(str::to_owned))
+        .collect()
 }
 
 fn advice(load: &Load, wait_ms: Option<i64>) -> Vec<&'static str> {

@@ -369,10 +369,12 @@ fn pressure_comes_with_advice() {
         max_active: Some(200),
         pending: 900,
         max_pending: Some(1_000),
+        held_back: 0,
         in_line: 900,
         stop: None,
         drained: 60,
         drained_over_ms: 60_000,
+        still_ms: 0,
     };
     let pressed = backpressure(&load);
     assert_eq!(pressed.recommendations.len(), 2, "{:?}", pressed.recommendations);
@@ -390,10 +392,36 @@ fn what_waits_for_its_time_keeps_nobody_waiting() {
 }
 
 #[test]
+fn what_may_not_begin_is_told_and_not_waited_for() {
+    let load = Load { pending: 9, held_back: 9, in_line: 0, ..Load::default() };
+    let told = backpressure(&load);
+    assert_eq!((told.queue_depth, told.estimated_wait_ms), (9, Some(0)));
+    let words = told.recommendations.concat();
+    assert!(words.starts_with("9 of the pending tasks may not begin"), "{words}");
+}
+
+#[test]
 fn the_pace_is_told_in_tasks_a_second() {
     let load = Load { drained: 30, drained_over_ms: 20_000, ..Load::default() };
     assert_eq!(backpressure(&load).drained_per_second, 1.5);
     assert_eq!(backpressure(&Load::default()).drained_per_second, 0.0);
+}
+
+#[test]
+fn a_rate_is_told_as_short_as_it_can_be_said_exactly() {
+    for (count, period_ms, words) in [
+        (100, 60_000, "100/min"),
+        (5, 1_000, "5/s"),
+        (100, 90_000, "100/90 s"),
+        (1, 3_600_000, "1/h"),
+        (7, 86_400_000, "7/d"),
+        (3, 7_200_000, "3/2 h"),
+        (2, 1_500, "2/1500 ms"),
+        (9, 1, "9/ms"),
+        (10, 11_000, "10/11 s"),
+    ] {
+        assert_eq!(Rate { count, period_ms }.to_string(), words);
+    }
 }
 
 #[test]
@@ -434,6 +462,57 @@ fn only_what_stands_in_line_is_waited_for() {
     let later = Load { in_line: 0, drained: 0, ..load };
     let told = backpressure(&later);
     assert_eq!((told.estimated_wait_ms, told.recommendations.len()), (Some(0), 0));
+}
+
+#[test]
+fn whoever_is_refused_is_told_to_come_back_when_there_may_be_room() {
+    let (drained, drained_over_ms) = (60, 60_000);
+    let pace = Load { drained, drained_over_ms, ..Load::default() };
+    let told = |load: Load| backpressure(&load).come_back_after_ms(false);
+    for (in_line, away_ms) in [(0, 1_000), (7, 7_000), (59, 59_000), (900, LONGEST_AWAY_MS)] {
+        assert_eq!(told(Load { pending: 900, in_line, ..pace.clone() }), away_ms, "{in_line}");
+    }
+    // Nothing has left: nobody says when there is room. At first nobody has watched for long.
+    for (still_ms, away_ms) in
+        [(0, UNKNOWN_AWAY_MS), (4_999, UNKNOWN_AWAY_MS), (5_000, STILL_AWAY_MS)]
+    {
+        for in_line in [0, 9] {
+            let load = Load { pending: 9, in_line, still_ms, ..Load::default() };
+            assert_eq!(told(load), away_ms, "{still_ms} {in_line}");
+        }
+    }
+    // Where nothing may begin, that others move says nothing.
+    assert_eq!(backpressure(&pace).come_back_after_ms(true), STILL_AWAY_MS);
+}
+
+#[test]
+fn what_may_not_begin_is_stopped() {
+    let key = |scope, name: &str| Key { scope, name: name.to_owned() };
+    let pause = |scope, name: Option<&str>, mode| Pause {
+        scope,
+        name: name.map(str::to_owned),
+        mode,
+        reason: None,
+    };
+    let limits = Limits::default().with_pauses([
+        pause(Scope::Queue, Some("paused"), Mode::Pause),
+        pause(Scope::Queue, Some("drained"), Mode::Drain),
+    ]);
+    assert_eq!(limits.stopped(), [key(Scope::Queue, "paused")]);
+    let of_queue = |name| limits.is_stopped(&key(Scope::Queue, name));
+    assert_eq!((of_queue("paused"), of_queue("drained"), of_queue("q")), (true, false, false));
+    assert!(!limits.is_stopped(&key(Scope::Venture, "paused")), "another kind of thing");
+    let closed = Rule { name: Some("acme".into()), ..Rule::each(Scope::Venture, Some(0), None) };
+    let limits =
+        Limits::new([closed]).with_pauses([pause(Scope::Venture, Some("acme"), Mode::Pause)]);
+    assert_eq!(limits.stopped(), [key(Scope::Venture, "acme")], "once");
+    assert!(limits.is_stopped(&key(Scope::Venture, "acme")));
+    assert!(!limits.is_stopped(&key(Scope::Venture, "bolt")));
+    let all = Limits::default().with_pauses([pause(Scope::Global, None, Mode::Pause)]);
+    assert!(all.stopped().is_empty(), "that is told apart");
+    assert!(
+        all.is_stopped(&key(Scope::Venture, "bolt")) && all.is_stopped(&key(Scope::Global, ""))
+    );
 }
 
 #[test]

@@ -178,7 +178,7 @@ fn others() -> Vec<(Facts, &'static str, &'static str)> {
         (
             only(|facts| facts.bounds[0].max_active = None),
             "rate_reached",
-            "venture `acme` may begin 2 tasks in 60000 ms, and has; the next from \
+            "venture `acme` may begin 2 tasks in 1 min, and has; the next from \
              2026-01-31T12:01:00.000Z on",
         ),
         (
@@ -187,7 +187,7 @@ fn others() -> Vec<(Facts, &'static str, &'static str)> {
                 facts.bounds[0].rate = Some(Rate { count: 1, period_ms: 60_000 });
             }),
             "rate_reached",
-            "venture `acme` may begin 1 task in 60000 ms, and has",
+            "venture `acme` may begin 1 task in 1 min, and has",
         ),
         (
             Facts { line: Line { workers: 0, ..facts().line }, ..facts() },

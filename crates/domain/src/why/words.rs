@@ -3,7 +3,7 @@
 //! Invariant: one line, and nothing in it that could deceive: names and messages are others' text.
 
 use super::{Holder, LastError, Reason};
-use crate::limit::{Key, Scope};
+use crate::limit::{Key, Scope, period_in_words};
 use crate::show;
 use crate::state::State;
 use crate::time::Timestamp;
@@ -60,7 +60,8 @@ impl Reason {
                 let next = until.map(|until| format!("; the next from {until} on"));
                 let (what, next) = (thing(*scope, name), next.unwrap_or_default());
                 let tasks = many(*limit, "task", "tasks");
-                format!("{what} may begin {tasks} in {period_ms} ms, and has{next}")
+                let period = period_in_words(*period_ms);
+                format!("{what} may begin {tasks} in {period}, and has{next}")
             }
             Reason::NoWorker { queue, kind, pins } => {
                 let pinned: Vec<String> =

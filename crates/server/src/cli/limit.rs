@@ -7,7 +7,9 @@ use super::{Connection, Context, Failure};
 use crate::client::{Call, Patience};
 use crate::print::{self, Cell, Paint};
 use clap::{Args, Subcommand};
+use serde::Deserialize;
 use serde_json::{Value, json};
+use windlass::domain::limit::{MAX_LIMIT, Rate};
 use windlass::domain::validate;
 
 #[derive(Args)]
@@ -41,13 +43,13 @@ enum Action {
         #[command(flatten)]
         target: Target,
         /// The most claimed and running tasks, or none for no limit. 0 lets nothing begin.
-        #[arg(long, value_name = "N", value_parser = maximum)]
+        #[arg(long, value_name = "N", value_parser = maximum, allow_negative_numbers = true)]
         max_active: Option<Value>,
         /// The most pending tasks, those in retry included, or none for no limit.
-        #[arg(long, value_name = "N", value_parser = maximum)]
+        #[arg(long, value_name = "N", value_parser = maximum, allow_negative_numbers = true)]
         max_pending: Option<Value>,
         /// The most tasks handed out in a period, such as 100/1m, or none for no limit.
-        #[arg(long, value_name = "N/SPAN", value_parser = rate)]
+        #[arg(long, value_name = "N/SPAN", value_parser = rate, allow_hyphen_values = true)]
         rate: Option<Value>,
     },
     /// Remove a limit. One that was removed from a venture gives way to that of each venture.
@@ -77,9 +79,11 @@ fn maximum(text: &str) -> Result<Value, String> {
     match text {
         "none" => Ok(Value::Null),
         number => number
-            .parse::<u32>()
+            .parse::<i64>()
+            .ok()
+            .filter(|n| (0..=MAX_LIMIT).contains(n))
             .map(|n| json!(n))
-            .map_err(|_| format!("`{text}` is no limit; write a number, or none for no limit")),
+            .ok_or_else(|| format!("write a number from 0 to {MAX_LIMIT}, or none for no limit")),
     }
 }
 
@@ -87,7 +91,7 @@ fn rate(text: &str) -> Result<Value, String> {
     if text == "none" {
         return Ok(Value::Null);
     }
-    let told = || format!("`{text}` is no rate; write for instance 100/1m, or none for no limit");
+    let told = || "write a number and a span, such as 100/1m, or none for no limit".to_owned();
     let (count, period) = text.split_once('/').ok_or_else(told)?;
     let count: u32 = count.parse().map_err(|_| told())?;
     let period = span(period).map_err(|_| told())?;
@@ -97,6 +101,13 @@ fn rate(text: &str) -> Result<Value, String> {
 /// The address of what has a scope and perhaps a name.
 pub(super) fn path(list: &str, scope: &str, name: Option<&str>) -> Result<String, Failure> {
     let Some(name) = name else { return Ok(format!("{list}/{scope}")) };
+    if name.is_empty() {
+        let refused = Failure::usage("the name must not be empty");
+        return Err(match list == LIST {
+            true => refused.hint(format!("leave it out to mean each {scope} without its own")),
+            false => refused,
+        });
+    }
     if !validate::has_address(name) {
         return Err(Failure::usage(format!("the name {}", validate::NO_ADDRESS)));
     }
@@ -160,10 +171,8 @@ fn row(limit: &Value) -> Vec<Cell> {
         (_, "global") => "",
         _ => "*",
     };
-    let rate = match limit["rate"]["count"].as_i64().zip(limit["rate"]["period_ms"].as_i64()) {
-        Some((count, period)) => format!("{count}/{}", print::span(period)),
-        None => String::new(),
-    };
+    let rate = Option::<Rate>::deserialize(&limit["rate"]).ok().flatten();
+    let rate = rate.map_or_else(String::new, |rate| rate.to_string());
     vec![
         Cell::new(text(&limit["scope"])),
         Cell::new(name),

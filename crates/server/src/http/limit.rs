@@ -4,9 +4,10 @@ use super::body::List;
 use super::problem::Result;
 use super::request::{Body, Params};
 use super::{Api, Caller, Problem, cursor};
-use axum::Json;
 use axum::extract::{Extension, FromRequestParts, Path, State};
 use axum::http::request::Parts;
+use axum::routing::any;
+use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use utoipa::{IntoParams, ToSchema};
@@ -31,16 +32,36 @@ impl<S: Send + Sync> FromRequestParts<S> for Target {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
         let path = Path::<HashMap<String, String>>::from_request_parts(parts, state).await;
         let mut path = path.map(|Path(path)| path).unwrap_or_default();
-        let scope = path.remove("scope").unwrap_or_default();
-        let scope = scope.parse().map_err(|_| {
-            let known: Vec<&str> = Scope::ALL.iter().map(|scope| scope.as_str()).collect();
-            let detail = format!("must be one of: {}", known.join(", "));
-            Problem::field("/scope", "unknown_value", detail)
-        })?;
+        let scope = parsed(&path.remove("scope").unwrap_or_default())?;
         let name = path.remove("name");
         Maxima::default().of(scope, name.clone()).validate()?;
         Ok(Target { scope, name })
     }
+}
+
+fn parsed(scope: &str) -> Result<Scope> {
+    scope.parse().map_err(|_| {
+        let known: Vec<&str> = Scope::ALL.iter().map(|scope| scope.as_str()).collect();
+        let detail = format!("must be one of: {}", known.join(", "));
+        Problem::field("/scope", "unknown_value", detail)
+    })
+}
+
+/// What the document has no words for: an address that ends where the name should stand.
+pub(super) fn nameless() -> Router<Api> {
+    let of_limits = async |Path(scope): Path<String>| -> Result<()> {
+        let scope = parsed(&scope)?;
+        let each = format!("`/v1/limits/{scope}` is the limit of each {scope} without its own");
+        let each = if scope == Scope::Global { "`/v1/limits/global` is meant" } else { &each };
+        Err(Problem::field("/name", "required", format!("must not be empty; {each}")))
+    };
+    let of_pauses = async |Path(scope): Path<String>| -> Result<()> {
+        let detail = format!("must not be empty: say which {}", parsed(&scope)?);
+        Err(Problem::field("/name", "required", detail))
+    };
+    Router::new()
+        .route("/v1/limits/{scope}/", any(of_limits))
+        .route("/v1/pauses/{scope}/", any(of_pauses))
 }
 
 /// The most tasks handed out in a period.

@@ -106,6 +106,7 @@ pub fn router(api: Api) -> Router {
         .merge(openapi::pages(&document))
         .merge(internal::routes())
         .merge(openai::slashed())
+        .merge(limit::nameless())
         .fallback(|| async {
             let detail = "there is nothing at this address; /docs lists what there is";
             Problem::new(StatusCode::NOT_FOUND, "not_found", detail)

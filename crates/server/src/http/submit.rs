@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 use windlass::domain::id::TaskId;
+use windlass::domain::limit::Key;
 use windlass::domain::refusal::Refusal;
 use windlass::domain::request::SubmitRequest;
 use windlass::domain::task::NewTask;
@@ -154,20 +155,18 @@ pub async fn submit(
     Ok(response)
 }
 
-/// Where a limit is reached, the caller is told to come back when those who wait now have begun, as
-/// far as anybody can tell, but not to stay away for long.
+/// Where a limit is reached, the caller is told when to come back: as the pace of the system has
+/// it, and not in a second where nothing moves.
 pub(super) fn refused(api: &Api, rejection: Rejection) -> Problem {
     let problem = Problem::from(rejection);
-    let is_full = matches!(problem.kept_out.as_deref(), Some(KeptOut::Limit(_)));
-    if !is_full || problem.retry_after_s.is_none() {
+    let Some(KeptOut::Limit(limit)) = problem.kept_out.as_deref() else { return problem };
+    if problem.retry_after_s.is_none() {
         return problem;
     }
-    let wait_s = api.engine.backpressure().estimated_wait_ms.unwrap_or_default() / 1_000;
-    problem.retry_after(u8::try_from(wait_s.clamp(1, LONGEST_S)).unwrap_or(1))
+    let key = Key { scope: limit.scope, name: limit.name.clone().unwrap_or_default() };
+    let seconds = api.engine.come_back_after_ms(&key) / 1_000;
+    problem.retry_after(u8::try_from(seconds).unwrap_or(u8::MAX))
 }
-
-/// The longest time that a caller is told to stay away from a full queue.
-const LONGEST_S: i64 = 60;
 
 /// What a limit or a pause says is the answer; that the database cannot be asked is none.
 async fn admission(api: &Api, task: NewTask) -> Result<Admission> {
@@ -176,8 +175,8 @@ async fn admission(api: &Api, task: NewTask) -> Result<Admission> {
             let duplicate_of = known.map(|known| known.id.0);
             Ok(Admission { admitted: true, duplicate_of, error: None })
         }
-        Err(Rejection::Refused(refusal)) => {
-            let error = Some(Problem::from(refusal).into());
+        Err(rejection @ Rejection::Refused(_)) => {
+            let error = Some(refused(api, rejection).into());
             Ok(Admission { admitted: false, duplicate_of: None, error })
         }
         Err(Rejection::Failed(error)) => Err(error.into()),
@@ -260,6 +259,10 @@ pub struct ItemError {
     /// Everything that is wrong with its fields.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<Field>,
+    /// After how long it is worth another try; what a call alone tells as `Retry-After`. Left out
+    /// where trying again does not help.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<i64>,
     /// What kept it out, as `limit` or `drained`.
     #[serde(flatten)]
     #[schema(ignore)]
@@ -268,8 +271,9 @@ pub struct ItemError {
 
 impl From<Problem> for ItemError {
     fn from(problem: Problem) -> ItemError {
-        let Problem { code, status, detail, errors, kept_out, .. } = problem;
-        ItemError { code, status, detail: detail.into(), errors, kept_out }
+        let Problem { code, status, detail, errors, kept_out, retry_after_s, .. } = problem;
+        let retry_after_ms = retry_after_s.map(|seconds| i64::from(seconds) * 1_000);
+        ItemError { code, status, detail: detail.into(), errors, retry_after_ms, kept_out }
     }
 }
 
@@ -350,7 +354,7 @@ async fn submit_each(api: &Api, tasks: Vec<Result<NewTask>>) -> Response {
     let mut outcomes = api.engine.submit(good).await.into_iter();
     let mut outcome = || match outcomes.next() {
         Some(Ok(submitted)) => submitted.into(),
-        Some(Err(rejection)) => Problem::from(rejection).into(),
+        Some(Err(rejection)) => refused(api, rejection).into(),
         None => Problem::from(no_outcome()).into(),
     };
     let results = results.into_iter().map(|known| known.unwrap_or_else(&mut outcome)).collect();

@@ -10,17 +10,19 @@ use crate::error::{Error, Result};
 use crate::statement;
 use crate::tx::{Call, Tx};
 use crate::value::Row;
-use windlass_domain::limit::Limits;
+use windlass_domain::limit::{Key, Limits};
 use windlass_domain::time::Timestamp;
 
 statement!(IN_ALL, "limit/in_all");
 statement!(shared COUNT_IN_LINE, "task/count_in_line");
 statement!(shared COUNT_LATER, "task/count_later");
+statement!(COUNT_LATER_GOING, "task/count_later_going");
+statement!(STOPPED, "limit/stopped");
 statement!(LEFT, "history/left");
 
 /// All of the above.
 pub(super) static STATEMENTS: &[&crate::statement::Statement] =
-    &[&IN_ALL, &COUNT_IN_LINE, &COUNT_LATER, &LEFT];
+    &[&IN_ALL, &COUNT_IN_LINE, &COUNT_LATER, &COUNT_LATER_GOING, &STOPPED, &LEFT];
 
 /// How many transitions one look counts at most; beyond that the pace is told too low.
 const MOST: i64 = 100_000;
@@ -36,7 +38,10 @@ pub struct Traffic {
     pub active: i64,
     /// Pending and retry tasks.
     pub pending: i64,
-    /// How many of those could start now.
+    /// How many of those nothing can be begun of: what they belong to is paused, or may have no
+    /// active task. On PostgreSQL perhaps too few, where pauses of different kinds meet.
+    pub held_back: i64,
+    /// How many of the others could start now.
     pub in_line: i64,
     /// How many left the line after the place of the look before.
     pub left: i64,
@@ -57,7 +62,9 @@ impl Tasks {
 
     /// What is held, and what left the line after a position.
     pub async fn traffic(&self, after: Position) -> Result<Traffic> {
-        self.store.read("traffic", move |tx: &mut dyn Tx| traffic(tx, after)).await
+        let stopped = self.limits().map(|limits| limits.stopped()).unwrap_or_default();
+        let stopped: Vec<String> = stopped.iter().map(Key::text).collect();
+        self.store.read("traffic", move |tx: &mut dyn Tx| traffic(tx, after, &stopped)).await
     }
 
     /// The limits in force on this node, if there are any.
@@ -66,12 +73,16 @@ impl Tasks {
     }
 }
 
-fn traffic(tx: &mut dyn Tx, after: Position) -> Result<Traffic> {
+fn traffic(tx: &mut dyn Tx, after: Position, stopped: &[String]) -> Result<Traffic> {
     count::prefer_indexes(tx)?;
     let now = tx.now()?;
     let held = one(tx, Call::one(&IN_ALL, Vec::new()))?;
     let pending = held.int(1)?;
-    let in_line = in_line(tx, pending, now)?;
+    let held_back = match stopped.is_empty() {
+        true => 0,
+        false => one(tx, Call::one(&STOPPED, vec![stopped.to_vec().into()]))?.int(0)?,
+    };
+    let in_line = in_line(tx, pending - held_back, stopped, now)?;
     let params = vec![after.transaction.into(), after.seq.into(), MOST.into()];
     let left = one(tx, Call::one(&LEFT, params))?;
     let is_later = !left.is_null(1) && !left.is_null(2);
@@ -79,25 +90,33 @@ fn traffic(tx: &mut dyn Tx, after: Position) -> Result<Traffic> {
     Ok(Traffic {
         active: held.int(0)?,
         pending,
+        held_back,
         in_line,
         left: left.int(0)?,
         position: if is_later { read(&left)? } else { after },
     })
 }
 
-/// How many of the pending tasks could start now: those that wait for a time are left out.
-fn in_line(tx: &mut dyn Tx, pending: i64, now: Timestamp) -> Result<i64> {
+/// How many of so many pending tasks that nothing holds back could start now: those that wait for a
+/// time are left out.
+fn in_line(tx: &mut dyn Tx, going: i64, stopped: &[String], now: Timestamp) -> Result<i64> {
     let bounds = || vec![now.into(), MOST_COUNTED.into()];
-    let later = one(tx, Call::one(&COUNT_LATER, bounds()))?.int(0)?;
-    if later < MOST_COUNTED {
-        return Ok(pending - later);
+    let (seen, later) = if stopped.is_empty() {
+        let later = one(tx, Call::one(&COUNT_LATER, bounds()))?.int(0)?;
+        (later, later)
+    } else {
+        let params = [bounds(), vec![stopped.to_vec().into()]].concat();
+        let later = one(tx, Call::one(&COUNT_LATER_GOING, params))?;
+        (later.int(0)?, later.int(1)?)
+    };
+    let most = (going - later).max(0);
+    if seen < MOST_COUNTED {
+        return Ok(most);
     }
     // Only where too many wait for a time to be counted is the line itself walked: the index of
     // what is ready keeps every task that was in it since the oldest snapshot began.
-    match one(tx, Call::one(&COUNT_IN_LINE, bounds()))?.int(0)? {
-        counted if counted < MOST_COUNTED => Ok(counted),
-        counted => Ok(counted.max(pending - later)),
-    }
+    let counted = one(tx, Call::one(&COUNT_IN_LINE, bounds()))?.int(0)?;
+    Ok(if counted < MOST_COUNTED { counted.min(most) } else { most })
 }
 
 fn one(tx: &mut dyn Tx, call: Call<'_>) -> Result<Row> {

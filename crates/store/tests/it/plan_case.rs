@@ -281,6 +281,12 @@ fn views() -> Vec<Case> {
             &["task_state_due"],
             &["task_state_due"],
         ),
+        writes(
+            "task/count_later_going",
+            &[(1, "'2026-06-01Z'"), (2, "100"), (3, "ARRAY['queue:q']::text[]")],
+            &["task_state_due", "lane_pkey"],
+            &["task_state_due", "INTEGER PRIMARY KEY"],
+        ),
         writes("task/count_ended", &[], &["task_history_position"], &["INTEGER PRIMARY KEY"]),
         writes(
             "task/fold_tally",

@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use windlass_domain::limit::{
-    Backpressure, Drain, Level, Load, Mode, Names, Scope, Stop, backpressure,
+    Backpressure, Drain, Key, Level, Load, Mode, Names, Scope, Stop, backpressure,
 };
 use windlass_store::task::{Position, Traffic};
 
@@ -30,6 +30,8 @@ struct Measuring {
     drain: Drain,
     began: Instant,
     last: Option<Look>,
+    /// Since when tasks have been pending and none has left.
+    still_since_ms: Option<i64>,
 }
 
 /// What the look before showed.
@@ -49,6 +51,7 @@ impl Default for Pressure {
                 drain: Drain::default(),
                 began: Instant::now(),
                 last: None,
+                still_since_ms: None,
             }),
         }
     }
@@ -63,8 +66,14 @@ impl Measuring {
             let span = at_ms - before.at_ms;
             self.drain.record(at_ms, span, traffic.left, waited || before.waited);
         }
+        let is_still = traffic.pending > 0 && traffic.left == 0;
+        self.still_since_ms = self.still_since_ms.or(Some(at_ms)).filter(|_| is_still);
         self.last = Some(Look { at_ms, position: traffic.position, waited });
         self.drain.lately()
+    }
+
+    fn still_ms(&self, at_ms: i64) -> i64 {
+        self.still_since_ms.map_or(0, |since| at_ms - since)
     }
 }
 
@@ -78,6 +87,14 @@ impl Engine {
     pub fn pressure_level(&self) -> Level {
         let place = self.inner.pressure.level.load(Ordering::Relaxed);
         Level::ALL.get(usize::from(place)).copied().unwrap_or(Level::Critical)
+    }
+
+    /// When to submit again after the limit on pending tasks of this key has refused it. It
+    /// follows the pace of the whole system, and what people have stopped.
+    pub fn come_back_after_ms(&self, key: &Key) -> i64 {
+        let limits = self.inner.tasks.limits();
+        let is_stopped = limits.is_some_and(|limits| limits.is_stopped(key));
+        self.backpressure().come_back_after_ms(is_stopped)
     }
 
     /// Measures now.
@@ -125,14 +142,35 @@ impl Inner {
             max_active: bounds.first().and_then(|all| all.max_active),
             pending: traffic.pending,
             max_pending: bounds.first().and_then(|all| all.max_pending),
+            held_back: traffic.held_back,
             in_line: traffic.in_line,
             stop,
             drained,
             drained_over_ms,
+            still_ms: measuring.still_ms(at_ms),
         });
         let place = Level::ALL.iter().position(|level| *level == told.level).unwrap_or_default();
         self.pressure.level.store(place as u8, Ordering::Relaxed);
         *self.pressure.told.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(told);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_still_for_as_long_as_tasks_are_pending_and_none_leaves() {
+        let mut measuring = Pressure::default().measuring.into_inner();
+        let mut still = |at_ms, pending, left| {
+            let traffic = Traffic { pending, left, ..Traffic::default() };
+            measuring.add(&traffic, false, at_ms);
+            measuring.still_ms(at_ms)
+        };
+        assert_eq!((still(0, 0, 0), still(500, 3, 0)), (0, 0), "it has just filled up");
+        assert_eq!((still(1_000, 3, 0), still(9_000, 5, 0)), (500, 8_500));
+        assert_eq!((still(9_500, 4, 1), still(10_000, 4, 0)), (0, 0), "one has left");
+        assert_eq!((still(12_000, 4, 0), still(12_500, 0, 0)), (2_000, 0), "nobody waits");
     }
 }

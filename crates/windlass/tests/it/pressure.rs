@@ -11,6 +11,7 @@ conformance!(
     the_pace_of_other_nodes_counts,
     the_level_follows_the_limits,
     a_pause_of_everything_is_told,
+    tasks_of_a_paused_queue_keep_nobody_waiting,
 );
 
 async fn an_empty_system_is_calm(dialect: Dialect) {
@@ -90,6 +91,23 @@ async fn a_pause_of_everything_is_told(dialect: Dialect) {
     assert!(words.contains("paused by `ann`") && words.contains("(a move)"), "{words}");
     engine.resume(Scope::Global, None, "ann").await.unwrap();
     let told = engine.measure_pressure().await.unwrap();
+    assert_eq!(told.recommendations, ["start a worker: tasks wait and none runs"]);
+}
+
+async fn tasks_of_a_paused_queue_keep_nobody_waiting(dialect: Dialect) {
+    let World { engine, place: _place } = World::new(dialect).await;
+    let (scope, mode, name) = (Scope::Queue, Mode::Pause, Some("held".to_owned()));
+    engine.pause(Pause { scope, name: name.clone(), mode, reason: None }, "ann").await.unwrap();
+    for _ in 0..3 {
+        submit(&engine, "held", |_| {}).await;
+    }
+    let told = engine.measure_pressure().await.unwrap();
+    assert_eq!((told.queue_depth, told.estimated_wait_ms), (3, Some(0)));
+    let words = told.recommendations.concat();
+    assert!(words.starts_with("3 of the pending tasks may not begin"), "{words}");
+    engine.resume(scope, name, "ann").await.unwrap();
+    let told = engine.measure_pressure().await.unwrap();
+    assert_eq!(told.estimated_wait_ms, None, "they wait for a worker");
     assert_eq!(told.recommendations, ["start a worker: tasks wait and none runs"]);
 }
 

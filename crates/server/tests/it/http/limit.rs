@@ -108,7 +108,8 @@ async fn a_full_queue_is_told_with_its_limit_and_when_to_come_back(server: Serve
     let first = json!({ "queue": "q", "payload": {}, "idempotency_key": "k" });
     server.post("/v1/tasks", first.clone()).await.expect(201);
     let reply = server.post("/v1/tasks", json!({ "queue": "q", "payload": {} })).await;
-    assert_eq!(reply.header("retry-after"), Some("1"));
+    let away = reply.header("retry-after").map(str::to_owned);
+    assert_eq!(away.as_deref(), Some("5"), "nobody has watched for long");
     let problem = reply.refused(429, "queue_full");
     let limit = json!({ "scope": "queue", "name": "q", "max_pending": 1, "held": 1 });
     assert_eq!(problem["limit"], limit);
@@ -117,6 +118,21 @@ async fn a_full_queue_is_told_with_its_limit_and_when_to_come_back(server: Serve
     server.post("/v1/tasks", first).await.expect(200);
     server.post("/v1/tasks", json!({ "queue": "other", "payload": {} })).await.expect(201);
     assert_eq!(server.written().await.0, 2);
+    // What is paused does not move; what moves is told by its pace.
+    let away = async || {
+        let reply = server.post("/v1/tasks", json!({ "queue": "q", "payload": {} })).await;
+        reply.header("retry-after").map(str::to_owned)
+    };
+    server.post("/v1/pauses", json!({ "scope": "queue", "name": "q" })).await.expect(200);
+    assert_eq!(away().await.as_deref(), Some("30"), "it is paused");
+    server.delete("/v1/pauses/queue/q").await.expect(200);
+    let told = async || server.get("/v1/backpressure").await.expect(200);
+    eventually("somebody watches", async || told().await["queue_depth"] == 2).await;
+    let session = server.worker("other", 1).await;
+    server.claim(&session).await;
+    eventually("a pace", async || told().await["drained_per_second"].as_f64() > Some(0.0)).await;
+    let by_pace: u8 = away().await.unwrap().parse().unwrap();
+    assert!((1..30).contains(&by_pace), "one waits, and one has left: {by_pace}");
 }
 
 async fn a_dry_run_says_whether_a_task_would_be_taken(server: Server) {
@@ -134,15 +150,18 @@ async fn a_dry_run_says_whether_a_task_would_be_taken(server: Server) {
     let limit = json!({ "scope": "global", "name": null, "max_pending": 1, "held": 1 });
     assert_eq!(full["error"]["limit"], limit);
     assert_eq!(full["error"]["status"], 429);
+    assert_eq!(full["error"]["retry_after_ms"], 5_000, "nobody has watched for long");
     let pause = json!({ "scope": "queue", "name": "q", "mode": "drain", "reason": "a move" });
     server.post("/v1/pauses", pause).await.expect(200);
     let drained = server.post(dry, other).await.expect(200);
     assert_eq!(drained["error"]["code"], "draining");
     let what = json!({ "scope": "queue", "name": "q", "reason": "a move" });
     assert_eq!(drained["error"]["drained"], what);
+    assert_eq!(drained["error"]["retry_after_ms"], 30_000);
     let taken = json!({ "queue": "q", "payload": 2, "idempotency_key": "k" });
     let reused = server.post(dry, taken).await.expect(200);
     assert_eq!(reused["error"]["code"], "idempotency_key_reused");
+    assert_eq!(reused["error"].get("retry_after_ms"), None, "trying again does not help");
     server.post(dry, json!({ "queue": "" })).await.refused(422, "validation_failed");
     assert_eq!(server.written().await.0, 1);
 }
@@ -206,6 +225,8 @@ async fn a_batch_that_is_not_atomic_is_taken_as_far_as_there_is_room(server: Ser
                 assert_eq!(result["error"]["code"], "queue_full", "{n}: {result}");
                 assert_eq!(result["error"]["status"], 429);
                 assert_eq!(result["error"]["limit"]["name"], "acme");
+                let after = result["error"]["retry_after_ms"].as_i64();
+                assert!(after.is_some_and(|ms| (1_000..=60_000).contains(&ms)), "{n}: {result}");
             }
         }
     }
@@ -272,6 +293,11 @@ async fn every_bad_call_about_limits_and_pauses_is_refused_with_its_place(server
         ("GET", "/v1/limits/queue/%00", none.clone(), 422, "/name"),
         ("GET", "/v1/limits/global/all", none.clone(), 422, "/name"),
         ("GET", long.as_str(), none.clone(), 422, "/name"),
+        ("GET", "/v1/limits/venture/", none.clone(), 422, "/name"),
+        ("PATCH", "/v1/limits/venture/", json!({ "max_active": 1 }), 422, "/name"),
+        ("PUT", "/v1/limits/colour/", json!({ "max_active": 1 }), 422, "/scope"),
+        ("DELETE", "/v1/pauses/queue/", none.clone(), 422, "/name"),
+        ("POST", "/v1/pauses", json!({ "scope": "queue", "name": "" }), 422, "/name"),
         ("GET", "/v1/limits?limit=0", none.clone(), 422, "/limit"),
         ("GET", "/v1/limits?cursor=x", none.clone(), 400, ""),
         ("GET", "/v1/limits?cursor=7878", none.clone(), 400, ""),
@@ -367,7 +393,10 @@ async fn limits_and_pauses_are_set_by_commands(server: Server) {
     assert!(lines[0].starts_with("SCOPE NAME ACTIVE PENDING RATE"), "{table}");
     assert!(lines.iter().any(|line| line.starts_with("global 0 of 500 0 of 1000")), "{table}");
     assert!(lines.iter().any(|line| line.starts_with("venture * 0 of 10 0 of 50")), "{table}");
-    assert!(table.contains("mail out"), "{table}");
+    assert!(
+        lines.iter().any(|line| line.starts_with("queue mail out 0 of 10 0 100/min")),
+        "{table}"
+    );
     json(&["limit", "set", "venture", "*", "--max-active", "1"]);
     let (_, table, _) = run(&["limit", "list"]);
     let lines: Vec<String> = table.lines().map(words).collect();
@@ -388,8 +417,20 @@ async fn limits_and_pauses_are_set_by_commands(server: Server) {
         &["limit", "set", "queue", ".", "--max-active", "1"],
         &["limit", "remove", "queue", ".."],
         &["resume", "queue", ".."],
+        &["resume", "queue", ""],
     ] {
         assert_eq!(run(wrong).0, Some(2), "{wrong:?}");
+    }
+    // What was wrong is told, and what would be right.
+    for (wrong, words) in [
+        (&["venture", "", "--max-active", "1"][..], "leave it out to mean each venture"),
+        (&["venture", "--max-active", "-1"], "write a number from 0 to"),
+        (&["venture", "--max-pending", "9999999999"], "write a number from 0 to"),
+        (&["venture", "--rate", "-5/1m"], "write a number and a span"),
+    ] {
+        let (code, _, told) = run(&[&["limit", "set"], wrong].concat());
+        assert!(code == Some(2) && told.contains(words), "{wrong:?}: {told}");
+        assert!(!told.contains("tip:") && !told.contains("task list"), "{told}");
     }
     let (_, _, told) = run(&["pause"]);
     assert!(told.contains("nothing is paused"), "{told}");
