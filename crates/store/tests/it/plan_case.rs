@@ -276,12 +276,6 @@ fn views() -> Vec<Case> {
             &["task_state_due"],
         ),
         writes(
-            "limit/drift",
-            &[],
-            &["task_state_ready", "task_state_due", "task_state_holder"],
-            &["task_state_ready", "task_state_due", "task_state_holder"],
-        ),
-        writes(
             "task/count_later_going",
             &[(1, "'2026-06-01Z'"), (2, "100"), (3, "ARRAY['queue:q']::text[]")],
             &["task_state_due", "lane_pkey"],
