@@ -2,6 +2,7 @@
 //! and the end of the history since the tally was last folded; nothing scans finished tasks.
 
 use super::Tasks;
+use super::recount;
 use crate::error::Result;
 use crate::statement;
 use crate::tx::{Call, Tx};
@@ -83,6 +84,7 @@ impl Tasks {
     /// only make counting slow; a duty calls it now and then.
     pub async fn fold_counts(&self) -> Result<()> {
         let fold = |tx: &mut dyn Tx| {
+            recount::be_alone(tx)?;
             tx.run(Call::one(&FOLD_COUNTS, vec![]))?;
             let removed = tx.run(Call::one(&REMOVE_LANES, vec![IDLE_LANES.into()]))?;
             removed.iter().map(|row| row.int(0)).collect::<Result<Vec<i64>>>()

@@ -24,6 +24,7 @@ mod own;
 mod park;
 mod pressure;
 mod push;
+mod recount;
 mod replay;
 mod resolve;
 mod retention;
@@ -52,6 +53,7 @@ pub use list::{Cursor, Filter, Order, Page};
 pub use park::{Park, Parked, Signalled};
 pub use pressure::Traffic;
 pub use push::result_message;
+pub use recount::Drift;
 pub(crate) use replay::create as create_replay;
 pub use replay::{Consent, Replay, Replayed};
 pub use resolve::Resolution;
@@ -70,6 +72,7 @@ use crate::statement::{Dialect, Statement};
 use crate::store::Store;
 use floor::Floor;
 use lane::Lanes;
+use recount::Rest;
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, OnceLock, Weak};
 use windlass_domain::id::TaskId;
@@ -99,6 +102,7 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
         show::STATEMENTS,
         count::STATEMENTS,
         pressure::STATEMENTS,
+        recount::STATEMENTS,
         why::STATEMENTS,
         step::STATEMENTS,
         family::STATEMENTS,
@@ -119,6 +123,7 @@ pub struct Tasks {
     beats: Arc<Group<hold::Timed, Beaten>>,
     stuck_ms: Arc<AtomicI64>,
     lease_floor: Arc<Floor>,
+    recounted: Arc<Rest>,
     streams: Arc<Group<BeginStream, StreamBegun>>,
     completes: Arc<Group<finish::Complete, State>>,
     asks: Arc<Group<Ask, State>>,
@@ -146,6 +151,7 @@ impl Tasks {
             beats: Arc::new(hold::beat_group(store.clone(), bounds)),
             stuck_ms: Arc::new(AtomicI64::new(DELEGATION_STUCK_THRESHOLD_MS)),
             lease_floor: Arc::new(Floor::default()),
+            recounted: Arc::new(Rest::default()),
             streams: Arc::new(stream::stream_group(store.clone(), bounds)),
             completes: Arc::new(finish::complete_group(store.clone(), Arc::clone(&lanes), bounds)),
             asks: Arc::new(cold::group(store.clone(), Arc::clone(&lanes), bounds)),

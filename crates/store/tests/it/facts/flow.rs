@@ -1,5 +1,6 @@
 //! Limits and turns: what claims hand out and submits let in when rules bind them.
 
+use super::recount::counts_are_those_of_the_tasks;
 use crate::world::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -502,26 +503,7 @@ async fn the_counts_are_what_the_tasks_say(dialect: Dialect) {
             _ => {}
         }
     }
-    let counted = "SELECT key, active, pending FROM limit_use
-                   WHERE active <> 0 OR pending <> 0 ORDER BY key";
-    let keys = [
-        "'global:'",
-        "'venture:' || venture",
-        "'stage:' || stage",
-        "'agent:' || agent",
-        "'portfolio:' || portfolio",
-        "'queue:' || queue",
-    ];
-    let each =
-        keys.map(|key| format!("SELECT {key} AS key, status FROM task WHERE {key} IS NOT NULL"));
-    let truth = format!(
-        "SELECT key, sum(CASE WHEN status IN ('claimed', 'running') THEN 1 ELSE 0 END),
-             sum(CASE WHEN status IN ('pending', 'retry') THEN 1 ELSE 0 END)
-         FROM ({}) AS t WHERE status IN ('claimed', 'running', 'pending', 'retry')
-         GROUP BY key ORDER BY key",
-        each.join(" UNION ALL ")
-    );
-    assert_eq!(world.by_hand(counted).unwrap(), world.by_hand(&truth).unwrap());
+    counts_are_those_of_the_tasks(&world);
 }
 
 async fn what_a_gone_connection_counted_is_kept(dialect: Dialect) {

@@ -37,6 +37,7 @@ mod pins;
 mod pool;
 mod pressure;
 mod push;
+mod recount;
 mod registry;
 mod replay;
 mod retention;

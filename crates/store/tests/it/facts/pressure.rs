@@ -106,9 +106,9 @@ async fn what_a_pause_keeps_from_starting_is_no_part_of_the_line(dialect: Dialec
     };
     assert_eq!(line(&[], &[]).await, (0, 18));
     let queue = pause(Scope::Queue, "q", Mode::Pause);
-    assert_eq!(line(&[], &[queue.clone()]).await, (9, 11));
+    assert_eq!(line(&[], std::slice::from_ref(&queue)).await, (9, 11));
     let acme = pause(Scope::Venture, "acme", Mode::Pause);
-    assert_eq!(line(&[], &[acme.clone()]).await, (10, 10));
+    assert_eq!(line(&[], std::slice::from_ref(&acme)).await, (10, 10));
     assert_eq!(line(&[], &[pause(Scope::Queue, "q", Mode::Drain)]).await, (0, 18));
     // An active limit of 0 is a pause.
     let (name, max_active) = (Some("q".to_owned()), Some(0));
