@@ -45,6 +45,8 @@ pub struct Past {
     pub key: StepKey,
     /// The place of its last run.
     pub place: Place,
+    /// When it was begun for the first time.
+    pub begun_at: Timestamp,
     /// Whether it may run twice.
     pub idempotent: bool,
     /// Where it stands.
@@ -70,12 +72,24 @@ pub struct Elsewhere {
     pub status: StepState,
     /// What a failed one has done.
     pub effect: Option<Effect>,
+    /// When its last run ended.
+    pub ended_at: Option<Timestamp>,
 }
 
 impl Elsewhere {
     /// Whether anything may have happened to the world.
     pub fn may_have_run(&self) -> bool {
         !had_no_effect(self.status, self.effect)
+    }
+
+    /// Whether its last run began after that of a step of the origin. Of two that were begun before
+    /// runs had numbers nobody knows how often: unless it was over by then, it did.
+    fn ran_after(&self, own: &Past) -> bool {
+        let was_over = || self.ended_at.is_some_and(|at| at < own.begun_at);
+        match (self.place.run, own.place.run) {
+            (None, None) => self.place > own.place || !was_over(),
+            _ => self.place > own.place,
+        }
     }
 }
 
@@ -101,12 +115,13 @@ pub struct Made {
     pub at: Timestamp,
 }
 
-/// Whether `step` was begun elsewhere, at `begun_at`, since a task was made, so that nobody who
-/// permitted that task knew of it. At the very moment counts: rather one question too many.
-pub fn came_between(step: &Elsewhere, begun_at: Timestamp, made: Made) -> bool {
+/// Whether `step` was begun elsewhere since a task was made, so that nobody who permitted that task
+/// knew of it. At the very moment counts: rather one question too many. Of one that was begun
+/// before runs had numbers nobody knows how often, so it must have been over by then.
+pub fn came_between(step: &Elsewhere, made: Made) -> bool {
     let is_later = match step.place.run {
         Some(run) => made.run.is_none_or(|made| run >= made),
-        None => begun_at >= made.at,
+        None => step.ended_at.is_none_or(|at| at >= made.at),
     };
     step.may_have_run() && is_later
 }
@@ -228,7 +243,7 @@ pub fn plan(
     let own: HashSet<&StepKey> = steps.iter().map(|step| &step.key).collect();
     let mut planned: Vec<Planned> = Vec::with_capacity(steps.len());
     for (index, step) in steps.iter().enumerate() {
-        let since = last_runs.get(&step.key).filter(|run| run.place > step.place);
+        let since = last_runs.get(&step.key).filter(|run| run.ran_after(step));
         let fate = fate(step, index < begins_at, since.is_some(), allow_non_idempotent);
         let since = since.filter(|_| fate != Fate::Reused);
         planned.push(line(step.id, &step.key, step.idempotent, fate, since.map(|run| run.task)));

@@ -40,6 +40,7 @@ statement!(shared INSERT, "step/insert");
 statement!(shared SAVE, "step/save");
 statement!(NEXT_RUN, "step/next_run");
 statement!(BEGUN_BY, "step/begun_by");
+statement!(BEGUN_AS, "step/begun_as");
 statement!(COPY, "step/copy");
 statement!(FINISHED, "step/finished");
 statement!(CLEAR, "step/clear");
@@ -56,6 +57,7 @@ pub(crate) static STATEMENTS: &[&statement::Statement] = &[
     &SAVE,
     &NEXT_RUN,
     &BEGUN_BY,
+    &BEGUN_AS,
     &COPY,
     &FINISHED,
     &CLEAR,
@@ -184,6 +186,14 @@ pub(crate) fn begun_by(tx: &mut dyn Tx, tasks: Vec<TaskId>) -> Result<Vec<Step>>
     let mut begun = steps(&tx.run(Call::one(&BEGUN_BY, vec![Value::UuidList(tasks)]))?)?;
     begun.sort_by_key(Step::place);
     Ok(begun)
+}
+
+/// The steps of this key that these tasks began themselves and that must not run twice.
+pub(crate) fn begun_as(tx: &mut dyn Tx, tasks: Vec<TaskId>, key: &StepKey) -> Result<Vec<Step>> {
+    let tasks = Value::UuidList(tasks.into_iter().map(|task| task.0).collect());
+    let key = [key.name.as_str().into(), key.inputs_hash.as_str().into(), key.occurrence.into()];
+    let params = std::iter::once(tasks).chain(key).collect();
+    steps(&tx.run(Call::one(&BEGUN_AS, params))?)
 }
 
 /// The number of the run that begins now. Whoever begins a step of a replay, or makes one, holds

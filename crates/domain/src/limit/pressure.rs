@@ -93,6 +93,8 @@ pub const STILL_AWAY_MS: i64 = 30_000;
 /// The same where nobody has watched for so long yet, because the node has just started or the
 /// queue has just filled up: whether anything moves is known when the caller comes back.
 pub const UNKNOWN_AWAY_MS: i64 = 5_000;
+/// After so many times the usual time from one task to the next nothing moves any more.
+const STILL_AFTER: i64 = 10;
 /// The shortest time: the header that tells it counts in seconds.
 pub const SHORTEST_AWAY_MS: i64 = 1_000;
 
@@ -112,8 +114,10 @@ impl Backpressure {
 
 /// Everything there is to say about a load.
 pub fn backpressure(load: &Load) -> Backpressure {
-    // Where nothing may begin, what left lately was cancelled: that is no pace.
-    let drained = if load.max_active == Some(0) { 0 } else { load.drained };
+    // Where nothing may begin, what left lately was cancelled: that is no pace. Nor is one that
+    // has come to an end.
+    let is_over = load.max_active == Some(0) || stands_still(load);
+    let drained = if is_over { 0 } else { load.drained };
     let wait = match is_paused(load) {
         true => None,
         false => estimated_wait_ms(load.in_line, drained, load.drained_over_ms),
@@ -125,11 +129,17 @@ pub fn backpressure(load: &Load) -> Backpressure {
         max_active: load.max_active,
         queue_depth: load.pending,
         max_pending: load.max_pending,
-        drained_per_second: per_second(load.drained, load.drained_over_ms),
+        drained_per_second: per_second(drained, load.drained_over_ms),
         estimated_wait_ms: wait,
         still_ms: load.still_ms,
         recommendations: recommendations(load, wait),
     }
+}
+
+/// Whether none has left for far longer than it took lately from one to the next.
+fn stands_still(load: &Load) -> bool {
+    let gap_ms = load.drained_over_ms / load.drained.max(1);
+    load.in_line > 0 && load.still_ms >= UNKNOWN_AWAY_MS.max(gap_ms.saturating_mul(STILL_AFTER))
 }
 
 /// What is held, in per cent of what is allowed: 0 without a limit, and 100 when something is held

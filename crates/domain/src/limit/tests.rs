@@ -481,6 +481,15 @@ fn whoever_is_refused_is_told_to_come_back_when_there_may_be_room() {
             assert_eq!(told(load), away_ms, "{still_ms} {in_line}");
         }
     }
+    // What has stopped has no pace, though tasks left in the last minute; what is slow has one.
+    let stopped = |still_ms, drained| {
+        let load = Load { pending: 9, in_line: 9, still_ms, drained, ..pace.clone() };
+        (told(load.clone()), backpressure(&load).estimated_wait_ms.is_some())
+    };
+    assert_eq!(stopped(9_999, 60), (9_000, true));
+    assert_eq!(stopped(10_000, 60), (STILL_AWAY_MS, false));
+    assert_eq!(stopped(5_000, 3_000), (STILL_AWAY_MS, false));
+    assert_eq!(stopped(59_000, 6), (LONGEST_AWAY_MS, true));
     // Where nothing may begin, that others move says nothing.
     assert_eq!(backpressure(&pace).come_back_after_ms(true), STILL_AWAY_MS);
 }

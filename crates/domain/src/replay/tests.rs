@@ -16,7 +16,8 @@ fn past(n: u128, name: &str, idempotent: bool, status: StepState) -> Past {
     Past {
         id: StepId(Uuid::from_u128(n)),
         key: key(name),
-        place: Place { run: None, seq: n as i64 },
+        place: Place { run: Some(n as i64), seq: n as i64 },
+        begun_at: Timestamp::from_ms(n as i64),
         idempotent,
         status,
         effect: None,
@@ -99,9 +100,10 @@ fn elsewhere(n: u128, name: &str, status: StepState) -> Elsewhere {
         id: StepId(Uuid::from_u128(n)),
         task: TaskId(Uuid::from_u128(1_000 + n)),
         key: key(name),
-        place: Place { run: None, seq: n as i64 },
+        place: Place { run: Some(n as i64), seq: n as i64 },
         status,
         effect: None,
+        ended_at: None,
     }
 }
 
@@ -195,14 +197,29 @@ fn only_what_was_begun_since_comes_between() {
         ..elsewhere(1, "charge", StepState::Begun)
     };
     // Numbers say what came first, whatever the clocks said.
-    assert!(came_between(&begun(Some(7)), at(0), task));
-    assert!(!came_between(&begun(Some(6)), at(9), task));
-    assert!(came_between(&begun(Some(6)), at(0), Made { run: None, ..task }));
-    // Without numbers the clocks must do.
-    assert!(came_between(&begun(None), at(5), task) && !came_between(&begun(None), at(4), task));
+    assert!(came_between(&begun(Some(7)), task) && !came_between(&begun(Some(6)), task));
+    assert!(came_between(&begun(Some(6)), Made { run: None, ..task }));
+    // Without a number it may have begun again at any time before it ended.
+    let ended = |at| Elsewhere { status: StepState::Done, ended_at: Some(at), ..begun(None) };
+    assert!(came_between(&begun(None), task));
+    assert!(came_between(&ended(at(5)), task) && !came_between(&ended(at(4)), task));
     let vain =
         Elsewhere { effect: Some(Effect::None), status: StepState::Failed, ..begun(Some(9)) };
-    assert!(!came_between(&vain, at(6), task));
+    assert!(!came_between(&vain, task));
+}
+
+#[test]
+fn of_two_steps_without_numbers_the_other_ran_since_unless_it_was_over() {
+    let failed = Past { effect: Some(Effect::None), ..past(2, "charge", false, StepState::Failed) };
+    let own = Past { place: Place { run: None, seq: 2 }, ..failed };
+    for (ended_at, wanted) in [(None, true), (Some(2), true), (Some(1), false)] {
+        let other = Elsewhere {
+            place: Place { run: None, seq: 1 },
+            ended_at: ended_at.map(Timestamp::from_ms),
+            ..elsewhere(1, "charge", StepState::Done)
+        };
+        assert_eq!(other.ran_after(&own), wanted, "{ended_at:?}");
+    }
 }
 
 #[test]

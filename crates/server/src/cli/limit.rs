@@ -48,7 +48,7 @@ enum Action {
         /// The most pending tasks, those in retry included, or none for no limit.
         #[arg(long, value_name = "N", value_parser = maximum, allow_negative_numbers = true)]
         max_pending: Option<Value>,
-        /// The most tasks handed out in a period, such as 100/1m, or none for no limit.
+        /// The most tasks handed out in a period, such as 100/min, or none for no limit.
         #[arg(long, value_name = "N/SPAN", value_parser = rate, allow_hyphen_values = true)]
         rate: Option<Value>,
     },
@@ -94,7 +94,12 @@ fn rate(text: &str) -> Result<Value, String> {
     let told = || "write a number and a span, such as 100/1m, or none for no limit".to_owned();
     let (count, period) = text.split_once('/').ok_or_else(told)?;
     let count: u32 = count.parse().map_err(|_| told())?;
-    let period = span(period).map_err(|_| told())?;
+    // As rates are shown: `100/min` is `100/1min`.
+    let one = |period: &str| match period.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        true => format!("1{period}"),
+        false => period.to_owned(),
+    };
+    let period = span(&one(period)).map_err(|_| told())?;
     Ok(json!({ "count": count, "period_ms": ms(period) }))
 }
 

@@ -5,8 +5,8 @@ SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', t
 
 ALTER TABLE step ADD COLUMN run bigint;
 
--- A question is approved by the voices of as many people as it asked for, also when the task is
--- moved by hand.
+-- A question that needs several people is approved by so many, also when the task is moved by hand;
+-- of one that needs a single voice whoever moves it is that.
 CREATE OR REPLACE FUNCTION windlass_check_approval_closing() RETURNS trigger LANGUAGE plpgsql
 SET search_path FROM CURRENT AS $$
 BEGIN
@@ -16,7 +16,8 @@ BEGIN
         RAISE EXCEPTION 'windlass: task % waits for approval %', NEW.task_id, NEW.id
             USING HINT = 'Move the task; its approval follows.';
     END IF;
-    IF NEW.status = 'approved' AND NEW.required > (
+    IF (NEW.kind = 'replay' OR NEW.required > 1) AND NEW.status = 'approved'
+        AND NEW.required > (
         SELECT count(*) FROM approval_vote WHERE approval_id = NEW.id AND choice = 'approve')
     THEN
         RAISE EXCEPTION 'windlass: approval % needs the voices of % people', NEW.id, NEW.required

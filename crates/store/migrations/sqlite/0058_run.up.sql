@@ -4,8 +4,8 @@
 ALTER TABLE step ADD COLUMN run INTEGER;
 CREATE INDEX step_run ON step (run) WHERE run IS NOT NULL;
 
--- A question is approved by the voices of as many people as it asked for, also when the task is
--- moved by hand.
+-- A question that needs several people is approved by so many, also when the task is moved by hand;
+-- of one that needs a single voice whoever moves it is that.
 DROP TRIGGER approval_closes_with_its_task;
 CREATE TRIGGER approval_closes_with_its_task BEFORE UPDATE ON approval
 WHEN OLD.status = 'open' AND NEW.status <> 'open'
@@ -14,6 +14,7 @@ BEGIN
     WHERE EXISTS (
         SELECT 1 FROM task_state WHERE id = NEW.task_id AND approval_id = NEW.id);
     SELECT RAISE(ABORT, 'windlass: approval: it needs the voices of more people')
-    WHERE NEW.status = 'approved' AND NEW.required > (
+    WHERE (NEW.kind = 'replay' OR NEW.required > 1) AND NEW.status = 'approved'
+        AND NEW.required > (
         SELECT count(*) FROM approval_vote WHERE approval_id = NEW.id AND choice = 'approve');
 END;

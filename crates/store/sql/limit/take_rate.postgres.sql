@@ -6,7 +6,9 @@ FROM (SELECT coalesce($1::timestamptz, date_trunc('milliseconds', clock_timestam
 ON CONFLICT (key) DO UPDATE SET
     taken = CASE WHEN excluded.began_at >= r.began_at + interval '1 ms' * (
         SELECT p.period_ms FROM unnest($2, $3) AS p (key, period_ms) WHERE p.key = excluded.key)
+        OR excluded.began_at < r.began_at
         THEN excluded.taken ELSE r.taken + excluded.taken END,
     began_at = CASE WHEN excluded.began_at >= r.began_at + interval '1 ms' * (
         SELECT p.period_ms FROM unnest($2, $3) AS p (key, period_ms) WHERE p.key = excluded.key)
+        OR excluded.began_at < r.began_at
         THEN excluded.began_at ELSE r.began_at END

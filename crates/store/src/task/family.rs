@@ -79,14 +79,12 @@ pub(super) fn was_begun_since(tx: &mut dyn Tx, task: TaskId, key: &StepKey) -> R
         return Ok(false);
     };
     let others = others(tx, root, task)?;
-    let mut begun = step::begun_by(tx, others)?.into_iter().filter(|step| step.key() == *key);
-    Ok(begun.any(|step| {
-        let begun_at = step.created_at;
-        came_between(&elsewhere(step), begun_at, made)
-    }))
+    let begun = step::begun_as(tx, others, key)?.into_iter().map(elsewhere);
+    Ok(begun.into_iter().any(|step| came_between(&step, made)))
 }
 
 fn elsewhere(step: Step) -> Elsewhere {
     let (id, task, key, place) = (step.id, step.task_id, step.key(), step.place());
-    Elsewhere { id, task, key, place, status: step.status, effect: step.effect }
+    let Step { status, effect, ended_at, .. } = step;
+    Elsewhere { id, task, key, place, status, effect, ended_at }
 }

@@ -38,7 +38,7 @@ const FULL_SCAN: Duration = Duration::from_secs(2);
 
 /// A scan walks over what was ready since the oldest snapshot began. While somebody holds an old
 /// one, so that the last scans all were slow, no more than a twentieth of the time goes into them.
-const SLOW_SCAN: Duration = Duration::from_millis(20);
+const SLOW_SCAN: Duration = Duration::from_millis(50);
 const SLOW_REST: u32 = 20;
 
 /// After so long a scan is old where limits hold tasks back.
@@ -180,6 +180,15 @@ impl State {
         self.scanned.is_some_and(|at| at.elapsed() < self.rest())
     }
 
+    /// A claim kept places of this lane's keys and did not use them all, so what was full by them
+    /// is not.
+    pub(super) fn is_not_full(&mut self, lane: i64) {
+        if !self.full.is_empty() {
+            let bounds = self.bounds(lane);
+            self.full.retain(|key, _| bounds.iter().all(|bound| bound.key != *key));
+        }
+    }
+
     pub(super) fn is_full(&self, key: &Key) -> bool {
         self.full.get(key).is_some_and(|since| since.elapsed() < FULL_FOR)
     }
@@ -219,17 +228,17 @@ impl Lanes {
         self.full_scan_ms.store(interval.as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Whether the next claim should look everywhere first.
+    /// Whether the next claim should look everywhere first, if nobody rests from the last look.
     pub(super) fn scan_is_due(&self) -> bool {
         let every = Duration::from_millis(self.full_scan_ms.load(Ordering::Relaxed));
         let heard = self.heard.load(Ordering::Relaxed);
         let state = self.lock();
         let soon = HEARD_SCAN.max(state.scans_took[0] * HEARD_REST);
         let every = if heard { every.min(soon) } else { every };
-        !state.is_resting() && state.scanned.is_none_or(|at| at.elapsed() >= every)
+        state.scanned.is_none_or(|at| at.elapsed() >= every)
     }
 
-    /// Whether a claim that finds too little may look everywhere.
+    /// Whether a claim may look everywhere at all.
     pub(super) fn may_scan(&self) -> bool {
         !self.lock().is_resting()
     }

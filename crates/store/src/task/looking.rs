@@ -255,6 +255,9 @@ impl Looking {
         }
         let written = state.written(self.look, lane);
         state.give_back(lane, part.quota - taken);
+        if taken < part.quota {
+            state.is_not_full(lane);
+        }
         match (taken < part.quota, written) {
             (true, None) => state.close(lane),
             (true, Some(key)) => state.set(lane, key),

@@ -209,6 +209,7 @@ fn past(steps: &[Step]) -> Vec<Past> {
         id: step.id,
         key: step.key(),
         place: step.place(),
+        begun_at: step.created_at,
         idempotent: step.idempotent,
         status: step.status,
         effect: step.effect,

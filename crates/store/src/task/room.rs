@@ -188,8 +188,9 @@ impl Room {
                 None => 0,
                 Some(rate) => {
                     let (now, end) = (tx.now()?, began.plus_ms(rate.period_ms));
-                    // A period that is over: the next one begins with what is taken now.
-                    let is_over = end <= now;
+                    // A period that is over, or that a clock has put into the future: the next one
+                    // begins with what is taken now.
+                    let is_over = end <= now || began > now;
                     let end = if is_over { now.plus_ms(rate.period_ms) } else { end };
                     self.periods.insert(key.clone(), end);
                     if is_over { 0 } else { count.taken }

@@ -161,7 +161,9 @@ pub(super) fn take(
     }
     let ripens = look == Look::Everywhere && (lanes.is_time_to_ripen() || tx.fixed_now().is_some());
     let mut looked = look == Look::Here;
-    if look == Look::Everywhere && lanes.scan_is_due() {
+    // Where a test has the clock, what it sees must not depend on how quick the machine is.
+    let may_scan = lanes.may_scan() || tx.fixed_now().is_some();
+    if look == Look::Everywhere && may_scan && lanes.scan_is_due() {
         look_everywhere(tx, lanes, &looking)?;
         looked = true;
     } else if ripens {
@@ -190,8 +192,7 @@ pub(super) fn take(
         plans.iter().zip(asking).any(|(parts, asking)| quota(parts) < asking.left())
     };
     // Where a limit holds lanes back there may still be others that this node has not heard of.
-    let may_look = !looked && lanes.may_scan() && (!held_back || lanes.scan_is_old());
-    if may_look && short(&plans) {
+    if !looked && may_scan && short(&plans) && (!held_back || lanes.scan_is_old()) {
         look_everywhere(tx, lanes, &looking)?;
         look_behind_heads(tx, &mut looking, asking)?;
         held_back = plan(tx, lanes, &mut looking, asking, &mut room, &mut plans)?;

@@ -251,7 +251,7 @@ impl Engine {
         engine.spawn_mirrors();
         engine.spawn_timers();
         engine.spawn_limits();
-        engine.spawn_pressure();
+        engine.watch_pressure().await;
         engine.spawn_poll();
         engine.spawn_announcements();
         for duty in duty::standard() {

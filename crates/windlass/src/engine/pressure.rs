@@ -103,7 +103,11 @@ impl Engine {
         Ok(self.backpressure())
     }
 
-    pub(super) fn spawn_pressure(&self) {
+    /// Measures once before anybody can ask, then again and again.
+    pub(super) async fn watch_pressure(&self) {
+        if let Err(error) = self.inner.measure_pressure().await {
+            tracing::debug!(%error, "the pressure cannot be measured for now");
+        }
         self.spawn_every("pressure", EVERY, |inner| async move {
             if let Err(error) = inner.measure_pressure().await {
                 tracing::debug!(%error, "the pressure cannot be measured for now");

@@ -33,6 +33,7 @@ conformance!(
     an_atomic_submit_fits_or_changes_nothing,
     a_ledger_counts_for_nothing,
     a_rate_lets_so_many_through_in_each_period,
+    a_place_that_a_claim_kept_in_vain_is_free,
     a_lane_that_a_node_learns_of_late_is_bound,
     many_nodes_at_once_never_exceed_a_limit,
     the_counts_are_what_the_tasks_say,
@@ -405,6 +406,10 @@ async fn a_rate_lets_so_many_through_in_each_period(dialect: Dialect) {
     assert_eq!(world.claim("w1", 5).await.len(), 2);
     world.pass_ms(60_000);
     assert_eq!(world.claim("w1", 5).await.len(), 3);
+    // A period that begins in the future, because a clock was wrong, keeps nobody waiting for it.
+    world.pass_ms(-3_600_000);
+    assert_eq!(world.claim("w1", 1).await.len(), 1);
+    world.pass_ms(3_600_000);
     // Whoever names its tasks takes from the same measure.
     world.pass_ms(60_000);
     let mut ids = Vec::new();
@@ -576,5 +581,18 @@ async fn tasks_that_another_node_submits_are_found(dialect: Dialect) {
         let outcomes = other.submit(many(&format!("v{n}"), 2)).await;
         assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
         assert_eq!(world.claim("w1", 5).await.len(), 2);
+    }
+}
+
+/// A claim that found nothing where it expected something had marked the key as full.
+async fn a_place_that_a_claim_kept_in_vain_is_free(dialect: Dialect) {
+    let world = World::with_real_clock(dialect).await;
+    bind(&world.tasks, [rule(Scope::Venture, Some(1), None)]);
+    for _ in 0..3 {
+        world.submit(of("acme")).await;
+        let held = world.claim("w1", 5).await;
+        assert_eq!(held.len(), 1);
+        world.finish(&held[0], complete()).await.unwrap();
+        assert!(world.claim("w1", 5).await.is_empty());
     }
 }

@@ -24,7 +24,7 @@ const BOTH: &[Dialect] = &[Dialect::Sqlite, Dialect::Postgres];
 /// Seeds that every run of the suite repeats.
 const SEEDS: [u64; 4] = [1, 2, 3, 4];
 const COMMANDS: usize = 10_500;
-const SHRINK_FOR: Duration = Duration::from_secs(60);
+const SHRINK_FOR: Duration = Duration::from_secs(240);
 const NO_FLOOR: Duration = Duration::ZERO;
 const FLOOR: Duration = Duration::from_secs(24 * 3_600);
 
