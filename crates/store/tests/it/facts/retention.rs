@@ -4,14 +4,18 @@ use crate::world::*;
 use uuid::Uuid;
 use windlass_domain::approval::Choice;
 use windlass_domain::approval::token::Token;
+use windlass_domain::id::TaskId;
+use windlass_domain::replay::ReplayFrom;
 use windlass_domain::state::State;
 use windlass_domain::time::Timestamp;
 use windlass_store::approval::Issue;
 use windlass_store::statement::Dialect;
+use windlass_store::task::{Consent, Replay};
 
 conformance!(
     a_finished_inference_is_removed_with_all_its_traces_after_seven_days,
     jobs_and_delegations_are_kept_for_ever,
+    what_a_living_replay_must_know_of_is_kept,
 );
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
@@ -80,4 +84,37 @@ async fn jobs_and_delegations_are_kept_for_ever(dialect: Dialect) {
     }
     world.pass_ms(3_650 * DAY_MS);
     assert_eq!(world.tasks.remove_expired(None, 100).await.unwrap(), 0);
+}
+
+async fn what_a_living_replay_must_know_of_is_kept(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    world.set_now(Timestamp::from_ms(NOON - 3_650 * DAY_MS));
+    let removed = async || world.tasks.remove_expired(None, 100).await.unwrap();
+    let held = world.running(inference()).await;
+    world.finish(&held, fail("INVALID_INPUT")).await.unwrap();
+    let again = async |origin| {
+        let replay = Replay {
+            origin,
+            id: TaskId(Uuid::now_v7()),
+            from: ReplayFrom::Beginning,
+            allow_non_idempotent: false,
+            actor: "olga".into(),
+        };
+        let id = replay.id;
+        world.tasks.replay(replay, Consent::Given).await.unwrap();
+        id
+    };
+    let living = again(held.task.id).await;
+    let beside = again(held.task.id).await;
+    world.cancel(beside).await.unwrap();
+    // Something newer, because on SQLite the newest entry of the log stays.
+    world.pass_ms(8 * DAY_MS);
+    world.submit(job()).await;
+    assert_eq!(removed().await, 0);
+    world.cancel(living).await.unwrap();
+    world.pass_ms(8 * DAY_MS);
+    world.submit(job()).await;
+    // The replays first, then what they repeat.
+    assert_eq!(removed().await, 2);
+    assert_eq!(removed().await, 1);
 }
