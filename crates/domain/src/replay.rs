@@ -233,24 +233,27 @@ pub fn plan(
         ReplayFrom::Step(name) => position(name, steps)?,
     };
     let mut others: BTreeMap<(Place, StepId), &Elsewhere> = BTreeMap::new();
-    let mut last_runs: HashMap<&StepKey, &Elsewhere> = HashMap::new();
+    // In the order of their places; of steps without numbers an earlier one may have run last.
+    let mut runs: HashMap<&StepKey, Vec<&Elsewhere>> = HashMap::new();
     for other in elsewhere.iter().filter(|other| other.may_have_run()) {
-        if !last_runs.contains_key(&other.key) {
+        let of_key = runs.entry(&other.key).or_default();
+        if of_key.is_empty() {
             others.insert((other.place, other.id), other);
         }
-        last_runs.insert(&other.key, other);
+        of_key.push(other);
     }
     let own: HashSet<&StepKey> = steps.iter().map(|step| &step.key).collect();
     let mut planned: Vec<Planned> = Vec::with_capacity(steps.len());
     for (index, step) in steps.iter().enumerate() {
-        let since = last_runs.get(&step.key).filter(|run| run.ran_after(step));
+        let of_key = runs.get(&step.key).into_iter().flatten();
+        let since = of_key.rev().find(|run| run.ran_after(step));
         let fate = fate(step, index < begins_at, since.is_some(), allow_non_idempotent);
         let since = since.filter(|_| fate != Fate::Reused);
         planned.push(line(step.id, &step.key, step.idempotent, fate, since.map(|run| run.task)));
     }
     let fate = if allow_non_idempotent { Fate::Rerun } else { Fate::Refused };
     for other in others.values().filter(|other| !own.contains(&other.key)) {
-        let run_in = last_runs.get(&other.key).map(|run| run.task);
+        let run_in = runs.get(&other.key).and_then(|of_key| of_key.last()).map(|run| run.task);
         planned.push(line(other.id, &other.key, false, fate, run_in));
     }
     let checkpoint = has_checkpoint && *from == ReplayFrom::LastCheckpoint;

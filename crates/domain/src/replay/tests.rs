@@ -255,3 +255,19 @@ fn the_second_replay_needs_an_approval() {
     assert!(needs_approval(1, DEFAULT_APPROVAL_THRESHOLD, false));
     assert!(needs_approval(0, DEFAULT_APPROVAL_THRESHOLD, true));
 }
+
+/// A step that was begun first, and again after all others, was hidden by one that began between.
+#[test]
+fn a_run_without_a_number_is_not_hidden_by_another() {
+    let failed = Past { effect: Some(Effect::None), ..past(3, "charge", false, StepState::Failed) };
+    let own = Past { place: Place { run: None, seq: 3 }, ..failed };
+    let other = |seq, ended_at| Elsewhere {
+        place: Place { run: None, seq },
+        ended_at: Some(Timestamp::from_ms(ended_at)),
+        ..elsewhere(seq as u128, "charge", StepState::Done)
+    };
+    let others = [other(1, 9), other(2, 2)];
+    let from = ReplayFrom::Beginning;
+    let plan = beside(std::slice::from_ref(&own), &others, &from, false).unwrap();
+    assert_eq!((plan.steps[0].fate, plan.steps[0].run_in), (Fate::Refused, Some(others[0].task)));
+}
