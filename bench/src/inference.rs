@@ -42,12 +42,14 @@ async fn commit_times(engine: &Engine, count: usize) -> Result<Vec<Duration>> {
     }
 }
 
-/// Idle: from the request to its first delta, beside one synced commit.
+/// Idle: from the request to its first delta, less what the same takes at the upstream itself,
+/// beside one synced commit: what the queue adds.
 async fn first_delta(engine: &Engine, sizes: &Sizes) -> Result<()> {
     let place = Place::create(engine).await?;
     let server = Server::start(&place.database_url()).await?;
     let http = reqwest::Client::new();
     let mut commits = Vec::new();
+    let mut direct = Vec::new();
     let mut rows = Vec::new();
     for name in ["a session of our own", "`windlass provider`"] {
         let pool = if name.starts_with('a') { "own" } else { POOL };
@@ -65,13 +67,14 @@ async fn first_delta(engine: &Engine, sizes: &Sizes) -> Result<()> {
             for _ in 0..10 {
                 // The claim of the last one's successor waits by then.
                 tokio::time::sleep(Duration::from_millis(20)).await;
-                let asked = Instant::now();
-                let mut read = ask(&http, &server.url, pool, 1).await?;
-                read.next().await?.ok_or("the stream ended before its first delta")?;
+                let through = time_to_delta(&http, &server.url, pool).await?;
+                // As idle as before, in the same moment.
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                let at_upstream = time_to_delta(&http, &upstream.root(), pool).await?;
                 if round > 0 || sizes.inferences < 20 {
-                    spent.push(asked.elapsed());
+                    spent.push(through);
+                    direct.push(at_upstream);
                 }
-                read.rest().await?;
             }
             commits.extend(commit_times(engine, 10).await?);
         }
@@ -80,22 +83,24 @@ async fn first_delta(engine: &Engine, sizes: &Sizes) -> Result<()> {
     }
     server.stop().await?;
     place.remove().await?;
-    let commit = quantile(&mut commits, 0.5);
+    let (commit, direct) = (quantile(&mut commits, 0.5), quantile(&mut direct, 0.5));
     let mut table = Table::new(&[
         "idle, over HTTP, instant upstream",
         "p50 µs",
         "p99 µs",
+        "the upstream itself p50 µs",
         "one synced commit p50 µs",
-        "ratio of p50",
+        "what the queue adds, in commits",
         "target",
     ]);
     for (name, mut spent) in rows {
         let (p50, p99) = (quantile(&mut spent, 0.5), quantile(&mut spent, 0.99));
-        let ratio = p50 / commit;
+        let ratio = (p50 - direct) / commit;
         table.row(vec![
             name.into(),
             format!("{p50:.0}"),
             format!("{p99:.0}"),
+            format!("{direct:.0}"),
             format!("{commit:.0}"),
             times(ratio),
             met(ratio <= 3.0, "at most 3x"),
@@ -103,6 +108,16 @@ async fn first_delta(engine: &Engine, sizes: &Sizes) -> Result<()> {
     }
     table.print("Time to the first delta");
     Ok(())
+}
+
+/// From a request until its first delta is there.
+async fn time_to_delta(http: &reqwest::Client, url: &str, pool: &str) -> Result<Duration> {
+    let asked = Instant::now();
+    let mut read = ask(http, url, pool, 1).await?;
+    read.next().await?.ok_or("the stream ended before its first delta")?;
+    let spent = asked.elapsed();
+    read.rest().await?;
+    Ok(spent)
 }
 
 /// A provider of our own: claims, posts one delta, finishes.

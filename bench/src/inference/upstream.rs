@@ -39,7 +39,12 @@ impl Upstream {
     }
 
     pub fn url(&self) -> String {
-        format!("http://{}/v1", self.address)
+        format!("{}/v1", self.root())
+    }
+
+    /// The same without the path that OpenAI's API begins with.
+    pub fn root(&self) -> String {
+        format!("http://{}", self.address)
     }
 }
 
