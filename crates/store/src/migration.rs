@@ -9,6 +9,7 @@ use crate::statement;
 use crate::statement::Dialect;
 use crate::store::Store;
 use crate::tx::{Call, Tx};
+use std::sync::OnceLock;
 use windlass_domain::json;
 use windlass_domain::time::Timestamp;
 
@@ -105,6 +106,19 @@ impl Migration {
     }
 }
 
+/// The version and the checksum of every migration, computed once for a process: each step up
+/// compares all that the database has.
+fn checksums(dialect: Dialect) -> &'static [(i64, String)] {
+    static SQLITE: OnceLock<Vec<(i64, String)>> = OnceLock::new();
+    static POSTGRES: OnceLock<Vec<(i64, String)>> = OnceLock::new();
+    let known = match dialect {
+        Dialect::Sqlite => &SQLITE,
+        Dialect::Postgres => &POSTGRES,
+    };
+    let compute = || MIGRATIONS.iter().map(|m| (m.version, m.checksum(dialect))).collect();
+    known.get_or_init(compute)
+}
+
 /// A migration that the database has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // Named like the columns of `schema_version`.
@@ -147,7 +161,12 @@ pub fn newest() -> i64 {
 /// was restored from a dump gets its log in order.
 pub async fn up(store: &Store) -> Result<Vec<i64>> {
     let mut done = Vec::new();
-    for migration in MIGRATIONS {
+    // One look for all: a node that starts on a current schema need not ask for every version. It
+    // writes nothing, so that a first migration that fails leaves nothing.
+    let found = status(store).await?;
+    check(&found.applied, store.dialect())?;
+    refuse_newer(&found.applied)?;
+    for migration in MIGRATIONS.iter().filter(|m| found.missing.contains(&m.version)) {
         let applied = store.write("migrate_up", move |tx| up_one(tx, migration)).await?;
         if applied {
             tracing::info!(version = migration.version, name = migration.name, "migrated up");
@@ -170,12 +189,18 @@ fn lock(tx: &mut dyn Tx) -> Result<()> {
     tx.script(LOCK.text(tx.dialect()))
 }
 
-fn up_one(tx: &mut dyn Tx, migration: &Migration) -> Result<bool> {
+/// What the database has, under the lock, if this program may change it.
+fn begin(tx: &mut dyn Tx) -> Result<Vec<Applied>> {
     lock(tx)?;
     tx.run(Call::one(&CREATE, vec![]))?;
     let applied = read_applied(tx)?;
     check(&applied, tx.dialect())?;
     refuse_newer(&applied)?;
+    Ok(applied)
+}
+
+fn up_one(tx: &mut dyn Tx, migration: &Migration) -> Result<bool> {
+    let applied = begin(tx)?;
     if applied.iter().any(|a| a.version == migration.version) {
         return Ok(false);
     }
@@ -210,11 +235,7 @@ pub async fn down(store: &Store, target: i64) -> Result<Vec<i64>> {
 }
 
 fn down_one(tx: &mut dyn Tx, migration: &Migration) -> Result<bool> {
-    lock(tx)?;
-    tx.run(Call::one(&CREATE, vec![]))?;
-    let applied = read_applied(tx)?;
-    check(&applied, tx.dialect())?;
-    refuse_newer(&applied)?;
+    let applied = begin(tx)?;
     if !applied.iter().any(|a| a.version == migration.version) {
         return Ok(false);
     }
@@ -271,12 +292,12 @@ async fn require_log(store: &Store) -> Result<()> {
 
 fn check(applied: &[Applied], dialect: Dialect) -> Result<()> {
     for a in applied {
-        match MIGRATIONS.iter().find(|m| m.version == a.version) {
+        match checksums(dialect).iter().find(|(version, _)| *version == a.version) {
             None if a.breaking => {
                 return Err(Error::NewerSchema { found: a.version, known: newest() });
             }
             None => {}
-            Some(m) if m.checksum(dialect) != a.checksum => {
+            Some((_, checksum)) if *checksum != a.checksum => {
                 return Err(Error::Foreign(format!(
                     "migration {} ({}) in the database is not the one in this program: the \
                      database was made by another build; use that build, or restore a backup",
