@@ -7,6 +7,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
@@ -320,6 +321,11 @@ pub fn as_server_user(program: &Path) -> Command {
 
 /// The server refuses to run as root.
 pub fn server_user() -> Option<&'static str> {
+    static USER: OnceLock<Option<&'static str>> = OnceLock::new();
+    *USER.get_or_init(find_server_user)
+}
+
+fn find_server_user() -> Option<&'static str> {
     let exists = |user: &str| {
         Command::new("id").arg(user).output().is_ok_and(|output| output.status.success())
     };
@@ -330,8 +336,14 @@ pub fn server_user() -> Option<&'static str> {
     }
 }
 
-/// The folder with the newest server programs.
-fn server_programs() -> PathBuf {
+/// The folder with the newest server programs. Looked for once: that starts several processes, and
+/// every statement by hand needs the answer.
+fn server_programs() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(find_server_programs)
+}
+
+fn find_server_programs() -> PathBuf {
     let version = |folder: &Path| {
         let output = Command::new(folder.join("postgres")).arg("--version").output().ok()?;
         let words = text(&output.stdout);

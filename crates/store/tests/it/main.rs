@@ -41,4 +41,5 @@ mod sqlite_group;
 mod sqlite_tx;
 mod submit_sql;
 mod submit_sql_limit;
+mod template;
 mod world;

@@ -3,9 +3,10 @@
 //! `conformance!` turns each fact into two tests: a fact is written once and holds on both.
 
 use crate::cluster::TestDatabase;
+use crate::template;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, OnceLock};
 use tempfile::TempDir;
 use uuid::Uuid;
 use windlass_domain::approval::{Choice, Question, QuestionRequest};
@@ -255,16 +256,15 @@ impl Place {
         }
     }
 
-    /// A database that has, on PostgreSQL, the schema already: a copy of one that was migrated
-    /// once for this run.
+    /// A database that has the schema already.
     fn with_schema(dialect: Dialect) -> Place {
-        static TEMPLATE: OnceLock<TestDatabase> = OnceLock::new();
         match dialect {
-            Dialect::Sqlite => Place::new(dialect),
-            Dialect::Postgres => {
-                let template = TEMPLATE.get_or_init(migrated);
-                Place::Postgres(TestDatabase::create_from(template.name()))
+            Dialect::Sqlite => {
+                let folder = tempfile::tempdir().unwrap();
+                template::sqlite(&file(&folder));
+                Place::Sqlite(folder)
             }
+            Dialect::Postgres => Place::Postgres(template::postgres()),
         }
     }
 
@@ -282,20 +282,6 @@ impl Place {
             }
         }
     }
-}
-
-fn migrated() -> TestDatabase {
-    let database = TestDatabase::create();
-    let store = Store::new(postgres::open(&database.url(), Default::default()).unwrap());
-    // On a thread of its own: the caller is inside a runtime.
-    let migrating = store.clone();
-    let migrate = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(migration::up(&migrating)).unwrap();
-    };
-    std::thread::spawn(migrate).join().unwrap();
-    store.close();
-    database
 }
 
 pub fn file(folder: &TempDir) -> std::path::PathBuf {

@@ -26,5 +26,7 @@ mod sdk_inside;
 mod sdk_wait;
 mod session;
 mod shutdown;
+#[path = "../../../store/tests/it/template.rs"]
+mod template;
 mod wait;
 mod world;

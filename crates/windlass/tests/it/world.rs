@@ -1,8 +1,10 @@
 //! An engine over an empty database, on either engine.
 
 use crate::cluster::TestDatabase;
+use crate::template;
 use serde_json::json;
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
@@ -45,10 +47,7 @@ impl World {
     }
 
     pub async fn with(dialect: Dialect, options: Options) -> World {
-        let place = match dialect {
-            Dialect::Sqlite => Place::Sqlite(tempfile::tempdir().unwrap()),
-            Dialect::Postgres => Place::Postgres(TestDatabase::create()),
-        };
+        let place = Place::with_schema(dialect);
         let engine = start(&place.url(), options).await;
         World { engine, place }
     }
@@ -60,12 +59,27 @@ impl World {
 }
 
 impl Place {
+    fn with_schema(dialect: Dialect) -> Place {
+        match dialect {
+            Dialect::Sqlite => {
+                let folder = tempfile::tempdir().unwrap();
+                template::sqlite(&file(&folder));
+                Place::Sqlite(folder)
+            }
+            Dialect::Postgres => Place::Postgres(template::postgres()),
+        }
+    }
+
     pub fn url(&self) -> String {
         match self {
-            Place::Sqlite(folder) => format!("sqlite:{}", folder.path().join("w.db").display()),
+            Place::Sqlite(folder) => format!("sqlite:{}", file(folder).display()),
             Place::Postgres(database) => database.url(),
         }
     }
+}
+
+fn file(folder: &TempDir) -> PathBuf {
+    folder.path().join("w.db")
 }
 
 pub async fn start(url: &str, options: Options) -> Engine {
@@ -80,18 +94,15 @@ pub const NOON: i64 = 1_769_860_800_000;
 /// An engine over an empty database whose clock is in the test's hand.
 pub async fn start_at(dialect: Dialect, clock: &Arc<AtomicI64>) -> (Engine, Place) {
     let fixed = Clock::Fixed(Arc::clone(clock));
-    let (place, store) = match dialect {
-        Dialect::Sqlite => {
-            let folder = tempfile::tempdir().unwrap();
+    let place = Place::with_schema(dialect);
+    let store = match &place {
+        Place::Sqlite(folder) => {
             let options = store::sqlite::Options { clock: fixed, ..Default::default() };
-            let database = store::sqlite::open(folder.path().join("w.db"), options).unwrap();
-            (Place::Sqlite(folder), Store::new(database))
+            Store::new(store::sqlite::open(file(folder), options).unwrap())
         }
-        Dialect::Postgres => {
-            let database = TestDatabase::create();
+        Place::Postgres(database) => {
             let options = store::postgres::Options { clock: fixed, ..Default::default() };
-            let store = Store::new(store::postgres::open(&database.url(), options).unwrap());
-            (Place::Postgres(database), store)
+            Store::new(store::postgres::open(&database.url(), options).unwrap())
         }
     };
     migration::up(&store).await.unwrap();

@@ -38,6 +38,8 @@ mod step_command;
 mod step_document;
 mod stream;
 mod task;
+#[path = "../../../../store/tests/it/template.rs"]
+mod template;
 mod usage;
 mod wait;
 mod waiting;

@@ -2,6 +2,7 @@
 
 use super::cluster::TestDatabase;
 use super::sse::Events;
+use super::template;
 use reqwest::header::HeaderMap;
 use reqwest::{Client, Method};
 use serde_json::{Value as Json, json};
@@ -21,12 +22,15 @@ pub enum Place {
 }
 
 impl Place {
+    /// With the schema, as [`Place::postgres`] is: the tests of `migrate` see to empty places.
     pub fn sqlite() -> Place {
-        Place::Sqlite(Arc::new(tempfile::tempdir().unwrap()))
+        let folder = tempfile::tempdir().unwrap();
+        template::sqlite(&folder.path().join("w.db"));
+        Place::Sqlite(Arc::new(folder))
     }
 
     pub fn postgres() -> Place {
-        Place::Postgres(Arc::new(TestDatabase::create()))
+        Place::Postgres(Arc::new(template::postgres()))
     }
 
     pub fn url(&self) -> String {
