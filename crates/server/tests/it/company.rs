@@ -7,10 +7,12 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// Builds the example, which is nothing when it was built before, and says where it is.
+/// Builds the example, which is nothing when it was built before, and says where it is. As a part
+/// of the workspace, like `scripts/test` does: a package alone has dependencies with fewer features
+/// and would build most of them anew.
 fn example() -> PathBuf {
     let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "-p", "windlass-server", "--example", "company"])
+        .args(["build", "--quiet", "--workspace", "--example", "company"])
         .status();
     assert!(built.expect("cargo runs").success());
     let test = std::env::current_exe().expect("the test has a path");
