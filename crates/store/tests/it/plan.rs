@@ -44,23 +44,39 @@ async fn every_statement_is_understood(dialect: Dialect) {
         let told = names.contains(file.as_str()) || file == "task/list";
         assert!(told, "sql/{file} is not in statements()");
     }
-    for statement in statements {
-        let text = statement.text(dialect);
-        match &world.place {
-            // PREPARE takes no CREATE and no SET; the migration has run these.
-            Place::Postgres(_) if ["schema/create", "schema/lock"].contains(&statement.name) => {}
-            Place::Postgres(_) => {
-                for text in [text, &for_one_item(text, 0)] {
-                    world.by_hand(&format!("PREPARE it AS {text}")).unwrap();
-                }
-            }
-            Place::Sqlite(folder) => {
-                let connection = rusqlite::Connection::open(file(folder)).unwrap();
-                let prepared = connection.prepare(text).map(drop);
+    match &world.place {
+        Place::Postgres(_) => understood_by_postgres(&world, &statements),
+        Place::Sqlite(folder) => {
+            let connection = rusqlite::Connection::open(file(folder)).unwrap();
+            for statement in statements {
+                let prepared = connection.prepare(statement.text(dialect)).map(drop);
                 assert!(prepared.is_ok(), "{}: {prepared:?}", statement.name);
             }
         }
     }
+}
+
+/// In one process: hundreds of connections would be most of the time.
+fn understood_by_postgres(world: &World, statements: &[&Statement]) {
+    let (mut script, mut count) = (String::new(), 0);
+    for statement in statements {
+        // PREPARE takes no CREATE and no SET; the migration has run these.
+        if ["schema/create", "schema/lock"].contains(&statement.name) {
+            continue;
+        }
+        let text = statement.text(Dialect::Postgres);
+        for (way, text) in [("all", text), ("one", &for_one_item(text, 0))] {
+            let name = format!("{} {way}", statement.name);
+            // An error is followed by the name of its statement.
+            script.push_str(&format!("PREPARE \"{name}\" AS {text}\n;\n\\if :ERROR\n"));
+            script.push_str(&format!("\\warn {name}\n\\endif\n"));
+            count += 1;
+        }
+    }
+    script.push_str("SELECT count(*) FROM pg_prepared_statements;\n");
+    let (output, errors) = hand::run(world, &script);
+    assert!(!errors.contains("ERROR"), "{errors}");
+    assert_eq!(output.trim(), count.to_string(), "{errors}");
 }
 
 /// The names of all statements under sql/.

@@ -126,6 +126,7 @@ async fn an_agents_policy_is_taken_over_as_the_api_does(dialect: Dialect) {
         for (max_retries, backoff) in [(None, None), (Some(7), None), (None, Some(base(5)))] {
             let policy = RetryPolicy { max_retries, backoff, on_exhausted };
             agents.put("scout", with(policy.clone()), "tester").await.unwrap();
+            let (mut both, mut cases) = (String::new(), Vec::new());
             for options in &asked {
                 let mut options = options.clone();
                 (options["queue"], options["payload"]) = (json!("q"), json!(1));
@@ -139,15 +140,27 @@ async fn an_agents_policy_is_taken_over_as_the_api_does(dialect: Dialect) {
                     .as_object_mut()
                     .unwrap()
                     .retain(|key, _| key != "queue" && key != "payload");
-                let sql = format!("SELECT windlass_submit('q', '1', '{options}')");
-                let sql = id_of(&world.by_hand(&sql).unwrap());
-                // 2 and 2.0 are the same multiplier.
-                let stored = |id: TaskId| {
-                    world.by_hand(&format!("{STORED} '{id}'")).unwrap().replace("2.0", "2")
-                };
-                assert_eq!(stored(sql), stored(api), "{policy:?} {options}");
+                let submit = format!("SELECT windlass_submit('q', '1', '{options}') AS id \\gset");
+                both.push_str(&format!("{submit}\n{STORED} :'id';\n{STORED} '{api}';\n"));
+                cases.push(format!("{policy:?} {options}"));
             }
+            // 2 and 2.0 are the same multiplier.
+            same_in_pairs(&world, &both, &cases, |stored| stored.replace("2.0", "2"));
         }
+    }
+}
+
+/// Runs a script that gives, for each case, a line of the one way and a line of the other. One
+/// process runs all of them: to start one for each statement would be most of the time.
+#[track_caller]
+fn same_in_pairs(world: &World, both: &str, cases: &[String], read: impl Fn(&str) -> String) {
+    let (output, errors) = script(world, both);
+    assert!(errors.is_empty(), "{errors}");
+    let lines: Vec<String> = output.lines().map(read).collect();
+    assert_eq!(lines.len(), 2 * cases.len(), "{output}");
+    for (pair, case) in lines.chunks(2).zip(cases) {
+        assert!(!pair[0].is_empty());
+        assert_eq!(pair[0], pair[1], "{case}");
     }
 }
 
@@ -186,6 +199,7 @@ async fn an_agents_place_is_taken_over_as_the_api_does(dialect: Dialect) {
         json!({ "caller": "boss", "callee": "NAME", "mode": "ledger", "venture": "v" }),
         json!({ "pool": "fast", "agent": "NAME" }),
     ];
+    let (mut both, mut cases) = (String::new(), Vec::new());
     for name in ["a0", "a1", "a2", "nobody"] {
         for options in &asked {
             let options = options.to_string().replace("NAME", name);
@@ -200,15 +214,13 @@ async fn an_agents_place_is_taken_over_as_the_api_does(dialect: Dialect) {
             };
             take_over(&request, &mut new, given(&names[0]), given(&names[1]));
             let api = world.submit(new).await;
-            let sql = format!("SELECT windlass_submit(NULL, '1', '{options}')");
-            let sql = id_of(&world.by_hand(&sql).unwrap());
-            let placed = |id: TaskId| {
-                let sql = format!("SELECT queue, venture, portfolio FROM task WHERE id = '{id}'");
-                world.by_hand(&sql).unwrap()
-            };
-            assert_eq!(placed(sql), placed(api), "{options}");
+            let submit = format!("SELECT windlass_submit(NULL, '1', '{options}') AS id \\gset");
+            let placed = "SELECT queue, venture, portfolio FROM task WHERE id =";
+            both.push_str(&format!("{submit}\n{placed} :'id';\n{placed} '{api}';\n"));
+            cases.push(options);
         }
     }
+    same_in_pairs(&world, &both, &cases, str::to_owned);
     // A repeat is the same, wherever the agent has gone meanwhile.
     let submit = "SELECT windlass_submit(NULL, '1', '{\"agent\": \"a1\", \
                   \"idempotency_key\": \"k\"}')";
