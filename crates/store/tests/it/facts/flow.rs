@@ -1,13 +1,11 @@
-//! Limits and turns: what claims hand out and submits let in when rules bind them.
+//! Limits on active tasks and rates: what claims hand out when rules bind them.
 
-use super::recount::counts_are_those_of_the_tasks;
 use crate::world::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use windlass_domain::limit::{Limits, Mode, Pause, Rate, Rule, Scope};
 use windlass_domain::refusal::Refusal;
-use windlass_domain::state::State;
 use windlass_domain::task::NewTask;
 use windlass_store::error::Rejection;
 use windlass_store::statement::Dialect;
@@ -19,48 +17,36 @@ conformance!(
     a_venture_at_its_limit_holds_nobody_else_up,
     what_has_room_is_found_behind_hundreds_that_have_none,
     lanes_that_were_emptied_hide_nothing,
-    what_is_there_already_takes_no_place_in_a_batch,
     a_delegation_is_bound_like_the_agent_it_is_for,
-    the_more_urgent_task_of_a_venture_goes_first_whatever_its_agent,
     a_task_that_names_no_scope_is_not_bound,
     a_named_rule_stands_before_the_rule_for_each,
     a_lowered_limit_takes_nothing_away,
     a_claim_by_id_keeps_to_the_limits,
     an_eager_hand_over_keeps_to_the_limits,
-    a_full_queue_refuses_and_writes_nothing,
-    what_is_known_is_never_refused,
-    what_comes_back_is_never_refused,
-    an_atomic_submit_fits_or_changes_nothing,
     a_ledger_counts_for_nothing,
     a_rate_lets_so_many_through_in_each_period,
     a_place_that_a_claim_kept_in_vain_is_free,
     a_lane_that_a_node_learns_of_late_is_bound,
     many_nodes_at_once_never_exceed_a_limit,
-    the_counts_are_what_the_tasks_say,
-    what_a_gone_connection_counted_is_kept,
-    a_long_backlog_waits_for_those_who_come_later,
-    an_urgent_task_of_a_long_backlog_is_next,
-    turns_survive_claims_of_many,
-    tasks_that_another_node_submits_are_found,
 );
 
-fn rule(scope: Scope, max_active: Option<i64>, max_pending: Option<i64>) -> Rule {
+pub fn rule(scope: Scope, max_active: Option<i64>, max_pending: Option<i64>) -> Rule {
     Rule { scope, name: None, max_active, max_pending, rate: None }
 }
 
-fn bind(tasks: &Tasks, rules: impl IntoIterator<Item = Rule>) {
+pub fn bind(tasks: &Tasks, rules: impl IntoIterator<Item = Rule>) {
     tasks.bind(Some(Limits::new(rules)));
 }
 
-fn of(venture: &str) -> NewTask {
+pub fn of(venture: &str) -> NewTask {
     task(|r| r.venture = Some(venture.into()))
 }
 
-fn many(venture: &str, count: usize) -> Vec<NewTask> {
+pub fn many(venture: &str, count: usize) -> Vec<NewTask> {
     (0..count).map(|_| of(venture)).collect()
 }
 
-fn ventures(held: &[Assignment]) -> BTreeMap<String, usize> {
+pub fn ventures(held: &[Assignment]) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for assignment in held {
         *counts.entry(assignment.task.venture.clone().unwrap_or_default()).or_default() += 1;
@@ -68,14 +54,14 @@ fn ventures(held: &[Assignment]) -> BTreeMap<String, usize> {
     counts
 }
 
-async fn complete_all(world: &World, held: &[Assignment]) {
+pub async fn complete_all(world: &World, held: &[Assignment]) {
     for assignment in held {
         world.finish(assignment, Finishing::Complete(None)).await.unwrap();
     }
 }
 
 /// How many tasks stand in these states.
-fn count(world: &World, states: &str) -> usize {
+pub fn count(world: &World, states: &str) -> usize {
     let sql = format!("SELECT count(*) FROM task WHERE status IN ({states})");
     world.by_hand(&sql).unwrap().parse().unwrap()
 }
@@ -170,32 +156,6 @@ async fn lanes_that_were_emptied_hide_nothing(dialect: Dialect) {
     }
 }
 
-async fn what_is_there_already_takes_no_place_in_a_batch(dialect: Dialect) {
-    let world = World::new(dialect).await;
-    bind(&world.tasks, [rule(Scope::Global, None, Some(5))]);
-    let keyed = |key: &str| task(|r| r.idempotency_key = Some(key.to_owned()));
-    let old = || ["a", "b", "c", "c"].map(keyed);
-    world.tasks.submit_atomic(old().to_vec()).await.unwrap();
-    assert_eq!(count(&world, "'pending'"), 3);
-    // Three that are known and two that are new fit; a third does not.
-    let mixed: Vec<NewTask> = old().into_iter().chain(["d", "e", "e"].map(keyed)).collect();
-    let told = world.tasks.submit_atomic(mixed.clone()).await.unwrap();
-    let new = told.iter().filter(|told| !told.duplicate).count();
-    assert_eq!((new, count(&world, "'pending'")), (2, 5));
-    let outcomes = world.tasks.submit(vec![keyed("e"), keyed("f"), keyed("a")]).await;
-    let taken: Vec<bool> = outcomes.iter().map(Result::is_ok).collect();
-    assert_eq!(taken, [true, false, true]);
-    let mut more = mixed;
-    more.push(keyed("f"));
-    let (index, _) = world.tasks.submit_atomic(more).await.unwrap_err();
-    assert_eq!((index, count(&world, "'pending'")), (7, 5));
-    // The same id twice is one task, too.
-    bind(&world.tasks, [rule(Scope::Global, None, Some(6))]);
-    let new = job();
-    let told = world.tasks.submit_atomic(vec![new.clone(), new]).await.unwrap();
-    assert_eq!((told[0].duplicate, told[1].duplicate), (false, true));
-}
-
 async fn a_delegation_is_bound_like_the_agent_it_is_for(dialect: Dialect) {
     let world = World::new(dialect).await;
     let bob = |most| Rule { name: Some("bob".into()), ..rule(Scope::Agent, Some(most), Some(2)) };
@@ -211,44 +171,6 @@ async fn a_delegation_is_bound_like_the_agent_it_is_for(dialect: Dialect) {
     assert_eq!(callees, [Some("eve")]);
     bind(&world.tasks, [bob(1)]);
     assert_eq!(world.claim("w1", 5).await.len(), 1);
-}
-
-async fn the_more_urgent_task_of_a_venture_goes_first_whatever_its_agent(dialect: Dialect) {
-    let world = World::new(dialect).await;
-    let new = |agent: &str, priority: i32| {
-        task(|r| {
-            r.venture = Some("v".into());
-            r.agent = Some(agent.into());
-            r.priority = Some(priority);
-            r.queue = Some("q".into());
-        })
-    };
-    let tasks = [("a", 9), ("a", 0), ("a", 0), ("b", 5), ("b", 5), ("c", 7)];
-    world.submit_all(tasks.map(|(agent, priority)| new(agent, priority)).to_vec()).await;
-    let mut order = Vec::new();
-    for _ in 0..6 {
-        order.extend(world.claim("w1", 1).await.iter().map(|held| held.task.priority));
-    }
-    assert_eq!(order, [9, 7, 5, 5, 0, 0]);
-    // Several at once are taken from its agents in turn.
-    let tasks = (0..12).map(|n| new(["a", "b", "c"][n % 3], 0));
-    world.submit_all(tasks.collect()).await;
-    let held = world.claim("w1", 6).await;
-    let of = |agent: &str| held.iter().filter(|h| h.task.agent.as_deref() == Some(agent)).count();
-    assert_eq!((of("a"), of("b"), of("c")), (2, 2, 2));
-    let rest = world.claim("w1", 10).await;
-    complete_all(&world, &[held, rest].concat()).await;
-    // But not the usual before the urgent, nor by several claims at once.
-    let backlog = (0..30).map(|n| new(["a", "b", "c"][n % 3], 0));
-    world.submit_all(backlog.chain((0..8).map(|_| new("b", 5))).collect()).await;
-    let priorities = |held: &[Assignment]| {
-        let mut all: Vec<i32> = held.iter().map(|held| held.task.priority).collect();
-        all.sort_unstable();
-        all
-    };
-    assert_eq!(priorities(&world.claim("w1", 5).await), [5, 5, 5, 5, 5]);
-    let (one, two) = tokio::join!(world.claim("w1", 2), world.claim("w2", 2));
-    assert_eq!(priorities(&[one, two].concat()), [0, 5, 5, 5]);
 }
 
 async fn a_task_that_names_no_scope_is_not_bound(dialect: Dialect) {
@@ -315,70 +237,6 @@ async fn an_eager_hand_over_keeps_to_the_limits(dialect: Dialect) {
     waiting.enter(claim_of("w2", &["q"], 8));
     world.submit_all((0..4).map(|_| job()).collect()).await;
     assert_eq!(count(&world, "'claimed', 'running'"), 2);
-}
-
-async fn a_full_queue_refuses_and_writes_nothing(dialect: Dialect) {
-    let world = World::new(dialect).await;
-    bind(&world.tasks, [rule(Scope::Venture, None, Some(3))]);
-    let mut outcomes = world.submit_all(many("a", 5)).await;
-    let refused = outcomes.split_off(3);
-    assert!(outcomes.iter().all(|outcome| outcome.is_ok()), "{outcomes:?}");
-    for outcome in refused {
-        let Err(Rejection::Refused(Refusal::QueueFull(full))) = outcome else {
-            panic!("{outcome:?}");
-        };
-        assert_eq!((full.key.to_string().as_str(), full.limit, full.held), ("venture `a`", 3, 3));
-    }
-    world.submit(of("b")).await;
-    assert_eq!(count(&world, "'pending'"), 4);
-    // What was handed out waits no more.
-    world.claim("w1", 4).await;
-    world.submit(of("a")).await;
-}
-
-async fn what_is_known_is_never_refused(dialect: Dialect) {
-    let world = World::new(dialect).await;
-    bind(&world.tasks, [rule(Scope::Global, None, Some(1))]);
-    let known = job();
-    world.submit(known.clone()).await;
-    let again = world.submit_all(vec![known.clone()]).await.pop().unwrap().unwrap();
-    assert!(again.duplicate);
-    let again = world.tasks.submit_atomic(vec![known]).await.unwrap();
-    assert!(again[0].duplicate);
-}
-
-async fn what_comes_back_is_never_refused(dialect: Dialect) {
-    let world = World::new(dialect).await;
-    bind(&world.tasks, [rule(Scope::Global, None, Some(1))]);
-    let mut held = Vec::new();
-    for _ in 0..3 {
-        world.submit(job()).await;
-        held.extend(world.claim("w1", 1).await);
-    }
-    for assignment in &held {
-        assert_eq!(world.finish(assignment, Finishing::Release).await.unwrap(), State::Pending);
-    }
-    assert_eq!(refused(world.submit_all(vec![job()]).await.pop().unwrap()), "queue_full");
-}
-
-async fn an_atomic_submit_fits_or_changes_nothing(dialect: Dialect) {
-    let world = World::new(dialect).await;
-    bind(&world.tasks, [rule(Scope::Venture, None, Some(3))]);
-    let tasks = [many("b", 2), many("a", 4)].concat();
-    let (index, refusal) = world.tasks.submit_atomic(tasks).await.unwrap_err();
-    assert_eq!(index, 5);
-    let Rejection::Refused(refusal) = refusal else { panic!("{refusal:?}") };
-    let Refusal::QueueFull(full) = refusal else { panic!("{refusal:?}") };
-    assert_eq!((full.held, full.adding, full.may_fit_later()), (0, 4, false));
-    assert_eq!(count(&world, "'pending'"), 0);
-    assert_eq!(world.tasks.submit_atomic(many("a", 2)).await.unwrap().len(), 2);
-    // What is held is what was there: the batch's own tasks are not, and repeats take no place.
-    let mut tasks = many("a", 2);
-    tasks.push(tasks[0].clone());
-    let (index, refusal) = world.tasks.submit_atomic(tasks).await.unwrap_err();
-    let Rejection::Refused(Refusal::QueueFull(full)) = refusal else { panic!("{refusal:?}") };
-    assert_eq!((index, full.held, full.adding, full.may_fit_later()), (1, 2, 2, true));
-    assert_eq!(world.tasks.submit_atomic(many("a", 1)).await.unwrap().len(), 1);
 }
 
 async fn a_ledger_counts_for_nothing(dialect: Dialect) {
@@ -481,106 +339,6 @@ async fn many_nodes_at_once_never_exceed_a_limit(dialect: Dialect) {
     }
     for worker in workers {
         worker.await.unwrap();
-    }
-}
-
-async fn the_counts_are_what_the_tasks_say(dialect: Dialect) {
-    let world = World::new(dialect).await;
-    let mut held = Vec::new();
-    for n in 0..20 {
-        let new = task(|r| {
-            r.venture = Some(format!("v{}", n % 3));
-            r.stage = (n % 2 == 0).then(|| "build".into());
-            r.agent = Some(format!("a{}", n % 4));
-            r.portfolio = (n % 5 == 0).then(|| "p".into());
-        });
-        world.submit(new).await;
-        if n % 3 == 0 {
-            held.extend(world.claim("w1", 2).await);
-        }
-    }
-    for (n, assignment) in held.iter().enumerate() {
-        match n % 5 {
-            0 => drop(world.finish(assignment, Finishing::Complete(None)).await.unwrap()),
-            1 => drop(world.finish(assignment, Finishing::Release).await.unwrap()),
-            2 => drop(world.start(assignment).await.unwrap()),
-            3 => drop(world.cancel(assignment.task.id).await.unwrap()),
-            _ => {}
-        }
-    }
-    counts_are_those_of_the_tasks(&world);
-}
-
-async fn what_a_gone_connection_counted_is_kept(dialect: Dialect) {
-    let world = World::with_real_clock(dialect).await;
-    world.submit_all(many("a", 5)).await;
-    world.claim("w1", 2).await;
-    let counts = "SELECT key, active, pending FROM limit_use ORDER BY key";
-    let before = world.by_hand(counts).unwrap();
-    if dialect == Dialect::Postgres {
-        let other = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-                     WHERE pid <> pg_backend_pid() AND datname = current_database()";
-        world.by_hand(other).unwrap();
-    }
-    // The first calls may meet the broken connections.
-    while world.tasks.fold_counts().await.is_err() {}
-    assert_eq!(world.by_hand(counts).unwrap(), before);
-    if dialect == Dialect::Postgres {
-        let gone = "SELECT count(*) FROM limit_count c WHERE backend <> 0 AND NOT EXISTS (
-                        SELECT 1 FROM pg_stat_activity a WHERE a.pid = c.backend)";
-        assert_eq!(world.by_hand(gone).unwrap(), "0");
-    }
-}
-
-async fn a_long_backlog_waits_for_those_who_come_later(dialect: Dialect) {
-    let world = World::new(dialect).await;
-    world.submit_all(many("big", 300)).await;
-    world.claim("w1", 20).await;
-    world.pass_ms(1);
-    for n in 0..9 {
-        world.submit_all(many(&format!("small {n}"), 3)).await;
-    }
-    let mut held = Vec::new();
-    for _ in 0..31 {
-        held.extend(world.claim("w1", 1).await);
-    }
-    let counts = ventures(&held);
-    assert_eq!(counts.values().sum::<usize>() - counts["big"], 27, "{counts:?}");
-}
-
-async fn an_urgent_task_of_a_long_backlog_is_next(dialect: Dialect) {
-    let world = World::new(dialect).await;
-    world.submit_all(many("big", 100)).await;
-    for n in 0..20 {
-        world.submit_all(many(&format!("small {n}"), 5)).await;
-    }
-    world.claim("w1", 30).await;
-    let mut urgent = of("big");
-    urgent.priority = 5;
-    let id = world.submit(urgent).await;
-    let held = world.claim("w1", 2).await;
-    assert!(held.iter().any(|assignment| assignment.task.id == id));
-}
-
-async fn turns_survive_claims_of_many(dialect: Dialect) {
-    let world = World::new(dialect).await;
-    world.submit_all([many("a", 60), many("b", 60), many("c", 5)].concat()).await;
-    let held = world.claim("w1", 45).await;
-    let counts = ventures(&held);
-    assert_eq!(held.len(), 45);
-    assert_eq!(counts["c"], 5);
-    assert!(counts["a"].abs_diff(counts["b"]) <= 10, "{counts:?}");
-}
-
-async fn tasks_that_another_node_submits_are_found(dialect: Dialect) {
-    let world = World::new(dialect).await;
-    let other = Tasks::new(world.store.clone());
-    assert_eq!(world.claim("w1", 1).await.len(), 0);
-    for n in 0..3 {
-        // A lane that this node has never heard of.
-        let outcomes = other.submit(many(&format!("v{n}"), 2)).await;
-        assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
-        assert_eq!(world.claim("w1", 5).await.len(), 2);
     }
 }
 

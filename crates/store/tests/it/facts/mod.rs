@@ -1,5 +1,6 @@
 //! Facts about tasks: each written once, each run on both engines.
 
+mod admission;
 mod agent;
 mod alert;
 mod approval;

@@ -1,14 +1,17 @@
-//! Counts that somebody has written by hand become those of the tasks again.
+//! Counts of limits are those of the tasks, and become so again when somebody has written them by
+//! hand.
 
+use super::flow::many;
 use crate::world::*;
-use windlass_domain::task::NewTask;
 use windlass_store::statement::Dialect;
+use windlass_store::task::Finishing;
 
-conformance!(counts_written_by_hand_are_mended, counts_are_mended_while_everybody_works,);
-
-fn many(venture: &str, count: usize) -> Vec<NewTask> {
-    (0..count).map(|_| task(|r| r.venture = Some(venture.to_owned()))).collect()
-}
+conformance!(
+    the_counts_are_what_the_tasks_say,
+    what_a_gone_connection_counted_is_kept,
+    counts_written_by_hand_are_mended,
+    counts_are_mended_while_everybody_works,
+);
 
 /// What the database counts by itself is what a walk over all tasks shows.
 pub fn counts_are_those_of_the_tasks(world: &World) {
@@ -113,4 +116,52 @@ async fn counts_are_mended_while_everybody_works(dialect: Dialect) {
     assert!((one > 0) != (other > 0), "{one} {other}");
     assert_eq!(world.tasks.mend_counts().await.unwrap(), []);
     counts_are_those_of_the_tasks(&world);
+}
+
+async fn the_counts_are_what_the_tasks_say(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let mut held = Vec::new();
+    for n in 0..20 {
+        let new = task(|r| {
+            r.venture = Some(format!("v{}", n % 3));
+            r.stage = (n % 2 == 0).then(|| "build".into());
+            r.agent = Some(format!("a{}", n % 4));
+            r.portfolio = (n % 5 == 0).then(|| "p".into());
+        });
+        world.submit(new).await;
+        if n % 3 == 0 {
+            held.extend(world.claim("w1", 2).await);
+        }
+    }
+    for (n, assignment) in held.iter().enumerate() {
+        match n % 5 {
+            0 => drop(world.finish(assignment, Finishing::Complete(None)).await.unwrap()),
+            1 => drop(world.finish(assignment, Finishing::Release).await.unwrap()),
+            2 => drop(world.start(assignment).await.unwrap()),
+            3 => drop(world.cancel(assignment.task.id).await.unwrap()),
+            _ => {}
+        }
+    }
+    counts_are_those_of_the_tasks(&world);
+}
+
+async fn what_a_gone_connection_counted_is_kept(dialect: Dialect) {
+    let world = World::with_real_clock(dialect).await;
+    world.submit_all(many("a", 5)).await;
+    world.claim("w1", 2).await;
+    let counts = "SELECT key, active, pending FROM limit_use ORDER BY key";
+    let before = world.by_hand(counts).unwrap();
+    if dialect == Dialect::Postgres {
+        let other = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                     WHERE pid <> pg_backend_pid() AND datname = current_database()";
+        world.by_hand(other).unwrap();
+    }
+    // The first calls may meet the broken connections.
+    while world.tasks.fold_counts().await.is_err() {}
+    assert_eq!(world.by_hand(counts).unwrap(), before);
+    if dialect == Dialect::Postgres {
+        let gone = "SELECT count(*) FROM limit_count c WHERE backend <> 0 AND NOT EXISTS (
+                        SELECT 1 FROM pg_stat_activity a WHERE a.pid = c.backend)";
+        assert_eq!(world.by_hand(gone).unwrap(), "0");
+    }
 }

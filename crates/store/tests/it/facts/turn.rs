@@ -1,16 +1,21 @@
-//! Turns between ventures when something holds one of them back, between kinds of work in one
-//! queue, and of tasks whose time comes all at once.
+//! Turns: between ventures, also when something holds one of them back, between kinds of work in
+//! one queue, and of tasks whose time comes all at once; and who is urgent.
 
+use super::flow::{complete_all, many, of, ventures};
 use crate::world::*;
 use std::time::Duration;
 use windlass_domain::limit::{Limits, Mode, Pause, Rule, Scope};
 use windlass_domain::profile::Kind;
 use windlass_domain::request::SubmitRequest;
-use windlass_domain::task::NewTask;
 use windlass_store::statement::Dialect;
-use windlass_store::task::Tasks;
+use windlass_store::task::{Assignment, Tasks};
 
 conformance!(
+    a_long_backlog_waits_for_those_who_come_later,
+    an_urgent_task_of_a_long_backlog_is_next,
+    turns_survive_claims_of_many,
+    tasks_that_another_node_submits_are_found,
+    the_more_urgent_task_of_a_venture_goes_first_whatever_its_agent,
     a_newcomer_takes_turns_although_somebody_is_held_back,
     what_was_held_back_saves_no_turns_up,
     a_pin_that_nobody_has_moves_nobodys_turn,
@@ -22,14 +27,6 @@ conformance!(
     of_hundreds_of_lanes_the_most_urgent_tasks_come_first,
     what_another_node_was_heard_to_submit_does_not_wait_for_the_backlog,
 );
-
-fn of(venture: &str) -> NewTask {
-    task(|r| r.venture = Some(venture.into()))
-}
-
-fn many(venture: &str, count: usize) -> Vec<NewTask> {
-    (0..count).map(|_| of(venture)).collect()
-}
 
 /// The ventures of the next tasks, one claim each; each is completed at once.
 async fn served(world: &World, count: usize) -> Vec<String> {
@@ -231,4 +228,94 @@ async fn of_hundreds_of_lanes_the_most_urgent_tasks_come_first(dialect: Dialect)
         assert_eq!(all, [priority; 40]);
     }
     assert_eq!(world.claim("w1", 40).await.len(), 0, "each stage has one");
+}
+
+async fn a_long_backlog_waits_for_those_who_come_later(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    world.submit_all(many("big", 300)).await;
+    world.claim("w1", 20).await;
+    world.pass_ms(1);
+    for n in 0..9 {
+        world.submit_all(many(&format!("small {n}"), 3)).await;
+    }
+    let mut held = Vec::new();
+    for _ in 0..31 {
+        held.extend(world.claim("w1", 1).await);
+    }
+    let counts = ventures(&held);
+    assert_eq!(counts.values().sum::<usize>() - counts["big"], 27, "{counts:?}");
+}
+
+async fn an_urgent_task_of_a_long_backlog_is_next(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    world.submit_all(many("big", 100)).await;
+    for n in 0..20 {
+        world.submit_all(many(&format!("small {n}"), 5)).await;
+    }
+    world.claim("w1", 30).await;
+    let mut urgent = of("big");
+    urgent.priority = 5;
+    let id = world.submit(urgent).await;
+    let held = world.claim("w1", 2).await;
+    assert!(held.iter().any(|assignment| assignment.task.id == id));
+}
+
+async fn turns_survive_claims_of_many(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    world.submit_all([many("a", 60), many("b", 60), many("c", 5)].concat()).await;
+    let held = world.claim("w1", 45).await;
+    let counts = ventures(&held);
+    assert_eq!(held.len(), 45);
+    assert_eq!(counts["c"], 5);
+    assert!(counts["a"].abs_diff(counts["b"]) <= 10, "{counts:?}");
+}
+
+async fn tasks_that_another_node_submits_are_found(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let other = Tasks::new(world.store.clone());
+    assert_eq!(world.claim("w1", 1).await.len(), 0);
+    for n in 0..3 {
+        // A lane that this node has never heard of.
+        let outcomes = other.submit(many(&format!("v{n}"), 2)).await;
+        assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+        assert_eq!(world.claim("w1", 5).await.len(), 2);
+    }
+}
+
+async fn the_more_urgent_task_of_a_venture_goes_first_whatever_its_agent(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let new = |agent: &str, priority: i32| {
+        task(|r| {
+            r.venture = Some("v".into());
+            r.agent = Some(agent.into());
+            r.priority = Some(priority);
+            r.queue = Some("q".into());
+        })
+    };
+    let tasks = [("a", 9), ("a", 0), ("a", 0), ("b", 5), ("b", 5), ("c", 7)];
+    world.submit_all(tasks.map(|(agent, priority)| new(agent, priority)).to_vec()).await;
+    let mut order = Vec::new();
+    for _ in 0..6 {
+        order.extend(world.claim("w1", 1).await.iter().map(|held| held.task.priority));
+    }
+    assert_eq!(order, [9, 7, 5, 5, 0, 0]);
+    // Several at once are taken from its agents in turn.
+    let tasks = (0..12).map(|n| new(["a", "b", "c"][n % 3], 0));
+    world.submit_all(tasks.collect()).await;
+    let held = world.claim("w1", 6).await;
+    let of = |agent: &str| held.iter().filter(|h| h.task.agent.as_deref() == Some(agent)).count();
+    assert_eq!((of("a"), of("b"), of("c")), (2, 2, 2));
+    let rest = world.claim("w1", 10).await;
+    complete_all(&world, &[held, rest].concat()).await;
+    // But not the usual before the urgent, nor by several claims at once.
+    let backlog = (0..30).map(|n| new(["a", "b", "c"][n % 3], 0));
+    world.submit_all(backlog.chain((0..8).map(|_| new("b", 5))).collect()).await;
+    let priorities = |held: &[Assignment]| {
+        let mut all: Vec<i32> = held.iter().map(|held| held.task.priority).collect();
+        all.sort_unstable();
+        all
+    };
+    assert_eq!(priorities(&world.claim("w1", 5).await), [5, 5, 5, 5, 5]);
+    let (one, two) = tokio::join!(world.claim("w1", 2), world.claim("w2", 2));
+    assert_eq!(priorities(&[one, two].concat()), [0, 5, 5, 5]);
 }
