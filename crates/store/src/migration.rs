@@ -79,6 +79,7 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(56, "contract", "0056_contract"),
     migration!(57, "lean", "0057_lean"),
     migration!(58, "run", "0058_run"),
+    migration!(60, "words", "0060_words"),
 ];
 
 impl Migration {

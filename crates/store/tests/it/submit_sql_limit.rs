@@ -19,7 +19,7 @@ on_postgres!(
 
 async fn limit(world: &World, scope: Scope, name: Option<&str>, max_pending: Option<i64>) {
     let maxima = Maxima { max_active: Some(None), max_pending: Some(max_pending), rate: None };
-    let rule = maxima.of(scope, name.map(Into::into));
+    let rule = maxima.of(scope, name.map(Into::into), None);
     LimitRules::new(world.store.clone()).put(rule, "ann").await.unwrap();
 }
 
@@ -29,7 +29,7 @@ async fn a_task_beyond_a_limit_is_refused_and_nothing_is_written(dialect: Dialec
     world.by_hand("SELECT windlass_submit('q', '1')").unwrap();
     let sql = "\\set VERBOSITY verbose\nSELECT windlass_submit('q', '2');\n";
     let (_, told) = script(&world, sql);
-    let words = "windlass: queue `q` has 1 pending tasks and at most 1 are allowed";
+    let words = "windlass: queue `q` has 1 pending task and at most 1 is allowed";
     assert!(told.contains(words) && told.contains("53400"), "{told}");
     assert!(told.contains("queue_full"), "{told}");
     world.by_hand("SELECT windlass_submit('other', '2')").unwrap();

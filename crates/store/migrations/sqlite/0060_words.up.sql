@@ -1,0 +1,2 @@
+-- What SQLite refuses it says without figures.
+SELECT 1;
