@@ -208,7 +208,9 @@ impl Engine {
         Ok(Report::default())
     }
 
-    async fn fold_counts(&self) -> Result<Report> {
+    /// Makes the counts of limits those of the tasks, tells which were not, and folds those of
+    /// connections that are gone.
+    pub async fn fold_counts(&self) -> Result<Report> {
         // First: a lane that is counted to hold nothing is removed.
         let drifted = self.inner.tasks.recount().await?;
         for Drift { what, counted, there_are, .. } in drifted.iter().take(TOLD_DRIFTS) {

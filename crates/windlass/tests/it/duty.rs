@@ -4,9 +4,11 @@ use crate::world::{
     NOON, World, claim, complete, conformance, eventually, register, start_at, status, story,
     submit,
 };
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata, Subscriber, span};
 use uuid::Uuid;
 use windlass::domain::id::SignalId;
 use windlass::domain::state::State;
@@ -24,6 +26,7 @@ conformance!(
     a_duty_that_is_switched_off_does_not_run,
     a_silent_session_is_closed,
     signals_that_nobody_took_in_time_are_forgotten,
+    counts_that_somebody_wrote_are_told_in_the_log,
 );
 
 async fn a_silent_workers_task_is_taken_over(dialect: Dialect) {
@@ -138,4 +141,63 @@ async fn signals_that_nobody_took_in_time_are_forgotten(dialect: Dialect) {
     clock.fetch_add(SIGNAL_RETENTION_MS, Ordering::SeqCst);
     engine.expire_steps().await.unwrap();
     assert_eq!(signals.show(id).await.unwrap(), None);
+}
+
+/// Keeps warnings, each as its fields in words.
+struct Heard(Arc<Mutex<Vec<String>>>);
+
+impl Subscriber for Heard {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        struct Words(String);
+        impl Visit for Words {
+            fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+                self.0.push_str(&format!("{field}={value:?} "));
+            }
+        }
+        let mut words = Words(String::new());
+        event.record(&mut words);
+        self.0.lock().unwrap().push(words.0);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+async fn counts_that_somebody_wrote_are_told_in_the_log(dialect: Dialect) {
+    let without_duties = vec!["limit_counts".to_owned()];
+    let options = Options { without_duties, ..Options::default() };
+    let World { engine, place } = World::with(dialect, options).await;
+    submit(&engine, "q", |_| {}).await;
+    let (wrong, what) = match dialect {
+        Dialect::Sqlite => ("UPDATE lane SET active = 7", "a lane of queue:q venture:"),
+        Dialect::Postgres => (
+            "INSERT INTO limit_count (key, backend, active, pending) VALUES ('queue:q', 0, 7, 0)",
+            "queue:q",
+        ),
+    };
+    place.by_hand(wrong);
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    // Of this thread, on which the fact is told: that is where the call goes on after each wait.
+    let listening = tracing::subscriber::set_default(Heard(Arc::clone(&heard)));
+    assert_eq!(engine.fold_counts().await.unwrap(), Report { scanned: 1, changed: 1 });
+    drop(listening);
+    let told: Vec<String> = heard.lock().unwrap().clone();
+    let expected = format!("what={what} counted_active=7 counted_pending=1 active=0 pending=1 ");
+    let is_told = |words: &String| {
+        words.contains("somebody has written it by hand") && words.contains(expected.trim_end())
+    };
+    assert_eq!(told.iter().filter(|words| is_told(words)).count(), 1, "{told:?}");
 }

@@ -3,7 +3,6 @@
 
 use crate::world::*;
 use serde_json::json;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -184,16 +183,7 @@ async fn a_message_written_by_hand_is_found_within_five_seconds(dialect: Dialect
     });
     idle(engine, 3).await;
     let sql = "INSERT INTO message (to_agent, type, payload) VALUES ('ceo', 'note', '\"hello\"')";
-    let written = match &world.place {
-        Place::Sqlite(folder) => {
-            let patience = ["-cmd", ".timeout 10000"];
-            Command::new("sqlite3").args(patience).arg(folder.path().join("w.db")).arg(sql).status()
-        }
-        Place::Postgres(database) => {
-            Command::new("psql").args(["-q", "-d", &database.url(), "-c", sql]).status()
-        }
-    };
-    assert!(written.unwrap().success());
+    world.place.by_hand(sql);
     let heard = tokio::time::timeout(Duration::from_secs(5), telling.recv()).await;
     let message = heard.expect("within five seconds").unwrap();
     assert_eq!((message.payload, message.kind.as_str()), (json!("hello"), "note"));

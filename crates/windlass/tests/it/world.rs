@@ -5,6 +5,7 @@ use crate::template;
 use serde_json::json;
 use std::future::Future;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
@@ -75,6 +76,20 @@ impl Place {
             Place::Sqlite(folder) => format!("sqlite:{}", file(folder).display()),
             Place::Postgres(database) => database.url(),
         }
+    }
+
+    /// What somebody writes past the service.
+    pub fn by_hand(&self, sql: &str) {
+        let written = match self {
+            Place::Sqlite(folder) => {
+                let patience = ["-cmd", ".timeout 10000"];
+                Command::new("sqlite3").args(patience).arg(file(folder)).arg(sql).status()
+            }
+            Place::Postgres(database) => {
+                Command::new("psql").args(["-q", "-d", &database.url(), "-c", sql]).status()
+            }
+        };
+        assert!(written.unwrap().success(), "{sql}");
     }
 }
 
