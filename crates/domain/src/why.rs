@@ -56,8 +56,19 @@ pub struct Facts {
     pub rates_until: BTreeMap<Key, Timestamp>,
     /// Some of those who hold the slots of each limit that is reached.
     pub holders: BTreeMap<Key, Vec<Holder>>,
+    /// Whether all who would take it have their hands full.
+    pub busy: Option<Busy>,
     /// Its line, if it stands in one.
     pub line: Line,
+}
+
+/// Workers that hold as many tasks as they have slots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Busy {
+    /// How many tasks they hold together.
+    pub held: i64,
+    /// Some of those: at most [`MOST_HOLDERS`].
+    pub holders: Vec<Holder>,
 }
 
 /// A task in somebody's hands.
@@ -126,10 +137,10 @@ pub struct Line {
     pub workers: i64,
     /// How many tasks those may hold at once.
     pub slots: i64,
-    /// Ready tasks of its venture before it, counted to one more than [`MOST_COUNTED`].
+    /// Ready tasks of its venture that such a session would take before it, and that nothing stops
+    /// which does not stop the task as well; counted to one more than [`MOST_COUNTED`].
     pub ahead: i64,
-    /// Ventures that have something ready in this queue and are not paused, itself included;
-    /// counted likewise.
+    /// Ventures that have such tasks in this queue, itself included; counted likewise.
     pub ventures: i64,
     /// Pending tasks of the whole queue.
     pub pending: i64,
@@ -236,6 +247,15 @@ pub enum Reason {
         #[serde(flatten)]
         pins: Pins,
     },
+    /// Those who would take it hold as many tasks as they have slots.
+    WorkersBusy {
+        queue: String,
+        workers: i64,
+        slots: i64,
+        held: i64,
+        /// Some of them: at most [`MOST_HOLDERS`].
+        holders: Vec<Holder>,
+    },
     /// Something that it belongs to takes nothing new in; this task is handed out all the same.
     Draining {
         scope: Scope,
@@ -320,11 +340,14 @@ fn in_line(facts: &Facts) -> Vec<Reason> {
         let (queue, kind, pins) = (facts.queue.clone(), facts.profile.kind(), facts.pins.clone());
         reasons.push(Reason::NoWorker { queue, kind, pins });
     }
-    let is_ready = reasons.is_empty();
+    let is_ready = reasons.is_empty() && facts.busy.is_none();
+    // When a worker will be free is what somebody wants to know whom nothing else holds back.
+    let has_place = facts.line.ahead > 0 || reasons.is_empty();
+    reasons.extend(busy(facts));
     reasons.extend(facts.stops.iter().filter(|stop| stop.drains).map(stopped));
     if is_ready {
         reasons.push(ready(facts));
-    } else if facts.line.ahead > 0 && facts.run_at <= facts.now {
+    } else if has_place && facts.run_at <= facts.now {
         reasons.push(behind(facts, &reasons));
     }
     reasons
@@ -409,6 +432,12 @@ fn rate_reached(facts: &Facts, bound: &Bound) -> Option<Reason> {
     let (scope, name) = apart(&bound.key);
     let until = facts.rates_until.get(&bound.key).copied();
     Some(Reason::RateReached { scope, name, limit: rate.count, period_ms: rate.period_ms, until })
+}
+
+fn busy(facts: &Facts) -> Option<Reason> {
+    let Busy { held, holders } = facts.busy.clone()?;
+    let Line { workers, slots, .. } = facts.line;
+    Some(Reason::WorkersBusy { queue: facts.queue.clone(), workers, slots, held, holders })
 }
 
 fn ready(facts: &Facts) -> Reason {

@@ -47,6 +47,7 @@ fn facts() -> Facts {
         counts: Counts::new(),
         rates_until: BTreeMap::new(),
         holders: BTreeMap::new(),
+        busy: None,
         line: Line { workers: 1, slots: 2, ventures: 1, pending: 1, ..Line::default() },
     }
 }
@@ -259,6 +260,23 @@ fn a_task_that_is_held_back_is_told_who_stands_before_it() {
     assert!(words.ends_with("behind 11 tasks"), "{words}");
     held.run_at = later();
     assert!(!codes(&held).contains(&"in_line".to_owned()));
+}
+
+#[test]
+fn busy_workers_are_told_with_the_place_and_the_start() {
+    let mut facts = Facts { busy: Some(Busy { held: 2, holders: vec![holder()] }), ..facts() };
+    (facts.line.drained, facts.line.drained_over_ms) = (10, 10_000);
+    assert_eq!(codes(&facts), ["workers_busy", "in_line"]);
+    let told = why(&facts);
+    let words = "the only worker that would take it is busy: it holds 2 tasks, and no slot is free; \
+                 held by task 00000000-0000-0000-0000-000000000007 of `ann` and 1 more; start \
+                 another for `q`";
+    assert_eq!(told[0].detail(), words);
+    let words = told[1].detail();
+    assert!(words.contains("first of its venture; starts in about 1000 ms"), "{words}");
+    // What does not depend on workers comes first, and then a first place says nothing.
+    facts.stops = vec![stop(false), stop(true)];
+    assert_eq!(codes(&facts), ["paused", "workers_busy", "draining"]);
 }
 
 #[test]

@@ -75,6 +75,7 @@ impl Reason {
                     "no worker that is alive takes {kind} tasks of queue {queue}{pinned}: start one"
                 )
             }
+            Reason::WorkersBusy { .. } => self.busy(),
             Reason::InLine {
                 ahead,
                 ahead_at_least,
@@ -143,14 +144,7 @@ impl Reason {
             return String::new();
         };
         let what = thing(*scope, name);
-        let by = match holders.first() {
-            None => String::new(),
-            Some(first) => {
-                let others = held - 1;
-                let more = if others > 0 { format!(" and {others} more") } else { String::new() };
-                format!("; held by {}{more}", holder(first))
-            }
-        };
+        let by = held_by(*held, holders);
         if *scope == Scope::WorkerType {
             let most = many(*limit, "task", "tasks");
             return format!(
@@ -159,6 +153,18 @@ impl Reason {
         }
         let most = many(*limit, "active task", "active tasks");
         format!("{what} may have {most} and has {held}{by}")
+    }
+
+    fn busy(&self) -> String {
+        let Reason::WorkersBusy { queue, workers, held, holders, .. } = self else {
+            return String::new();
+        };
+        let who = match workers {
+            1 => "the only worker that would take it is busy: it holds".to_owned(),
+            n => format!("all {n} workers that would take it are busy: they hold"),
+        };
+        let (tasks, by) = (many(*held, "task", "tasks"), held_by(*held, holders));
+        format!("{who} {tasks}, and no slot is free{by}; start another for {}", quoted(queue))
     }
 
     fn ready(&self) -> String {
@@ -203,6 +209,14 @@ fn finished(status: State, since: Option<Timestamp>, error: &Option<LastError>) 
     let since = since.map(|since| format!(" at {since}")).unwrap_or_default();
     let error = error.as_ref().map(|error| format!(": {}", said(error))).unwrap_or_default();
     format!("ended {status}{since}{error}")
+}
+
+/// Who holds something, the first of them by name.
+fn held_by(held: i64, holders: &[Holder]) -> String {
+    let Some(first) = holders.first() else { return String::new() };
+    let others = held - 1;
+    let more = if others > 0 { format!(" and {others} more") } else { String::new() };
+    format!("; held by {}{more}", holder(first))
 }
 
 fn holder(holder: &Holder) -> String {

@@ -115,6 +115,7 @@ pub enum ReasonCode {
     LimitReached,
     RateReached,
     NoWorker,
+    WorkersBusy,
     Draining,
     InLine,
     Ready,
@@ -214,6 +215,13 @@ mod tests {
                 reason: reason.clone(),
             },
             Reason::Draining { scope, name: name.clone(), by, since, reason },
+            Reason::WorkersBusy {
+                queue: "q".into(),
+                workers: 1,
+                slots: 1,
+                held: 1,
+                holders: vec![holder.clone()],
+            },
             Reason::LimitReached {
                 scope,
                 name: name.clone(),

@@ -104,6 +104,7 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
         pressure::STATEMENTS,
         recount::STATEMENTS,
         why::STATEMENTS,
+        why::LINE_STATEMENTS,
         step::STATEMENTS,
         family::STATEMENTS,
         replay::STATEMENTS,

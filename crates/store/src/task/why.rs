@@ -1,8 +1,11 @@
-//! Why a task does not run: the facts, read in one snapshot; the domain says what follows.
+//! Why a task does not run: the facts, read in one snapshot; the domain says what follows. `line`
+//! has who would take it and who stands before it.
 //!
 //! Invariant: nothing is locked, so whoever asks keeps nobody waiting. What could be long (who
 //! stands before it, who holds a limit's slots, how fast its queue moves) is looked at within
 //! bounds.
+
+mod line;
 
 use super::Tasks;
 use super::count;
@@ -10,39 +13,27 @@ use super::room;
 use crate::approval;
 use crate::error::{Error, Result};
 use crate::limit;
-use crate::session::{self, OfQueue};
+use crate::session;
 use crate::statement;
 use crate::step;
 use crate::tx::{Call, Tx};
-use crate::value::{Row, Value};
+use crate::value::Row;
 use crate::wait;
 use std::collections::BTreeMap;
 use windlass_domain::id::TaskId;
-use windlass_domain::limit::{
-    Bound, Count, Counts, Key, Limits, Mode, Names, Scope, WINDOW_MS, drained_by_moves,
-    room as room_left,
-};
+use windlass_domain::limit::{Count, Counts, Key, Limits, Mode, Names, Scope};
 use windlass_domain::pins::Pins;
 use windlass_domain::state::State;
 use windlass_domain::time::Timestamp;
-use windlass_domain::validate::MAX_SLOTS;
 use windlass_domain::wait::WaitingFor;
-use windlass_domain::why::{
-    self, Awaited, Facts, Holder, Line, MOST_COUNTED, MOST_HOLDERS, Reason, Stop,
-};
+use windlass_domain::why::{self, Awaited, Facts, Holder, Line, MOST_HOLDERS, Reason, Stop};
 
 crate::statement!(shared WHY, "task/why");
-crate::statement!(shared AHEAD, "task/ahead");
-crate::statement!(shared VENTURES, "lane/ventures");
 crate::statement!(shared HOLDERS, "limit/holders");
-crate::statement!(shared HELD_BY_SESSION, "limit/held_by_session");
-crate::statement!(PACE, "history/pace");
 /// All of the above.
-pub(super) static STATEMENTS: &[&statement::Statement] =
-    &[&WHY, &AHEAD, &VENTURES, &HOLDERS, &HELD_BY_SESSION, &PACE];
+pub(super) static STATEMENTS: &[&statement::Statement] = &[&WHY, &HOLDERS];
+pub(super) use line::STATEMENTS as LINE_STATEMENTS;
 
-/// How many transitions a pace is read from.
-const PACE_ROWS: i64 = 2_000;
 /// How many held tasks are looked at to find those that hold a limit's slots.
 const HOLDER_ROWS: i64 = 1_000;
 
@@ -111,8 +102,8 @@ fn facts(tx: &mut dyn Tx, id: TaskId) -> Result<Option<Facts>> {
             };
             count::prefer_indexes(tx)?;
             let limits = add_limits(tx, &mut facts, &belongs)?;
-            let place = vec![row.int(14)?.into(), row.int(15)?.into(), id.0.into()];
-            add_line(tx, &mut facts, &limits, place)?;
+            let place = line::Place { lane: row.int(14)?, order_key: row.int(15)?, task: id };
+            line::add(tx, &mut facts, &limits, place)?;
         }
         _ => {}
     }
@@ -145,6 +136,7 @@ fn read(row: &Row, now: Timestamp) -> Result<Facts> {
         counts: Counts::new(),
         rates_until: BTreeMap::new(),
         holders: BTreeMap::new(),
+        busy: None,
         line: Line::default(),
     })
 }
@@ -235,73 +227,4 @@ fn holders(tx: &mut dyn Tx, key: &Key) -> Result<Vec<Holder>> {
         found.extend(holder(tx, TaskId(row.uuid(0)?), row, 1)?);
     }
     Ok(found)
-}
-
-/// If each session that would take it holds all that its type lets it hold: their types.
-fn add_types(
-    tx: &mut dyn Tx,
-    facts: &mut Facts,
-    limits: &Limits,
-    sessions: &[OfQueue],
-) -> Result<()> {
-    let mut full: BTreeMap<Key, (i64, i64, Vec<Holder>)> = BTreeMap::new();
-    for session in sessions {
-        let Some(most) = limits.most_held(session.worker_type.as_deref()) else { return Ok(()) };
-        // All of it: a lowered limit may be exceeded, and what is told is true.
-        let params = vec![session.id.to_string().into(), i64::from(MAX_SLOTS).into()];
-        let rows = tx.run(Call::one(&HELD_BY_SESSION, params))?;
-        if room_left(most, rows.len() as i64) > 0 {
-            return Ok(());
-        }
-        let name = session.worker_type.clone().unwrap_or_default();
-        let (limit, held, holders) =
-            full.entry(Key { scope: Scope::WorkerType, name }).or_default();
-        (*limit, *held) = (most, rows.len().max(*held as usize) as i64);
-        for row in rows.iter().take(MOST_HOLDERS as usize - holders.len()) {
-            holders.extend(holder(tx, TaskId(row.uuid(0)?), row, 1)?);
-        }
-    }
-    for (key, (limit, held, holders)) in full {
-        let count = Count { active: held, ..Count::default() };
-        let (max_active, max_pending, rate, pause) = (Some(limit), None, None, None);
-        facts.counts.insert(key.clone(), count);
-        facts.holders.insert(key.clone(), holders);
-        facts.bounds.push(Bound { key, max_active, max_pending, rate, pause });
-    }
-    Ok(())
-}
-
-/// Its line: who would take it, who stands before it, and how fast it moves.
-fn add_line(tx: &mut dyn Tx, facts: &mut Facts, limits: &Limits, place: Vec<Value>) -> Result<()> {
-    let (queue, profile) = (facts.queue.as_str(), facts.profile);
-    let count = |tx: &mut dyn Tx, call| -> Result<i64> {
-        tx.run(call)?.first().map_or(Ok(0), |row| row.int(0))
-    };
-    let sessions = session::of_queue(tx, queue, facts.now)?;
-    let takes = |session: &OfQueue| {
-        let routes = &session.routes;
-        routes.profiles().contains(&profile) && routes.serves().has(&facts.pins)
-    };
-    let sessions: Vec<OfQueue> = sessions.into_iter().filter(takes).collect();
-    facts.line.workers = sessions.len() as i64;
-    facts.line.slots = sessions.iter().map(|session| i64::from(session.slots)).sum();
-    add_types(tx, facts, limits, &sessions)?;
-    let queue = facts.queue.as_str();
-    let bound = Value::Int(MOST_COUNTED + 1);
-    let mut ahead = place;
-    ahead.push(bound.clone());
-    facts.line.ahead = count(tx, Call::one(&AHEAD, ahead))?;
-    let line = vec![queue.into(), bound];
-    facts.line.ventures = count(tx, Call::one(&VENTURES, line))?;
-    let since = facts.now.plus_ms(-WINDOW_MS);
-    let params = vec![queue.into(), since.into(), PACE_ROWS.into()];
-    let rows = tx.run(Call::one(&PACE, params))?;
-    let moves = rows.iter().map(|row| Ok((row.time(0)?.as_ms(), row.int(1)?)));
-    let moves = moves.collect::<Result<Vec<(i64, i64)>>>()?;
-    let told = rows.first().map_or(Ok(None), |row| row.maybe(2, Row::time))?;
-    let since = told.map_or(since, |told| told.max(since)).as_ms();
-    let line = &mut facts.line;
-    (line.drained, line.drained_over_ms) =
-        drained_by_moves(facts.now.as_ms(), since, line.pending, &moves);
-    Ok(())
 }

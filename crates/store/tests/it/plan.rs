@@ -16,6 +16,8 @@ const SMALL: &[&str] = &[
     "task_state_pending_inference",
     "task_state_pending_ledger",
     "task_tally_pkey",
+    // A row for each key and connection: a duty folds those of connections that are gone.
+    "limit_count_pkey",
     "message_held",
     "message_lease",
     "message_expiry",

@@ -228,11 +228,29 @@ fn whys() -> Vec<Case> {
         writes("task/why", &[(1, &there)], &["task_spec_pkey", "task_state_pkey"], &[SPEC_KEY]),
         writes(
             "task/ahead",
+            &[(1, "ARRAY['1001', '1002']"), (2, "0"), (3, &there), (4, "1001")],
+            &["task_state_ready"],
+            &["task_state_ready"],
+        ),
+        writes(
+            "lane/before",
             &[(1, "1001"), (2, "0"), (3, &there), (4, "1001")],
             &["task_state_ready"],
             &["task_state_ready"],
         ),
-        writes("lane/ventures", &line, &["task_state_ready"], &["task_state_ready"]),
+        writes("lane/waiting", &line, &["task_state_ready"], &["task_state_ready"]),
+        writes(
+            "session/held",
+            &[(1, "ARRAY['w1', 'w2']")],
+            &["task_state_holder"],
+            &["task_state_holder"],
+        ),
+        writes(
+            "limit/drift",
+            &[],
+            &["task_state_ready", "task_state_due", "task_state_holder"],
+            &["task_state_ready", "task_state_due", "task_state_holder"],
+        ),
         writes(
             "limit/holders",
             &[(1, "'venture'"), (2, "'venture-7'"), (3, "1000"), (4, "5")],

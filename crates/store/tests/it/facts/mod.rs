@@ -54,4 +54,5 @@ mod trouble;
 mod turn;
 mod usage;
 mod wait;
-mod why;
+pub mod why;
+mod why_line;

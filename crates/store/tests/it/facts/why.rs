@@ -1,4 +1,5 @@
-//! Why a task does not run: each reason from what the database holds.
+//! Why a task does not run: each reason from what the database holds. `why_line` has the facts
+//! about the line and those who would take from it.
 
 use super::wait::{park, with_key};
 use crate::world::*;
@@ -34,34 +35,28 @@ conformance!(
     a_rate_says_until_when,
     a_worker_counts_if_it_lives_and_takes_the_queue_and_the_kind,
     a_provider_counts_if_it_names_what_the_task_is_pinned_to,
-    workers_that_hold_all_their_type_allows_are_named,
-    workers_that_hold_more_than_a_lowered_limit_are_told_as_they_are,
-    the_place_in_line_is_counted_within_its_lane,
-    more_than_a_thousand_before_it_are_not_counted,
-    the_start_is_estimated_from_the_pace_of_its_queue,
-    a_pace_is_that_of_the_last_minute_as_far_as_something_waited,
     everything_that_holds_a_task_back_is_told_in_order,
 );
 
-async fn why(world: &World, task: TaskId) -> Vec<Reason> {
+pub async fn why(world: &World, task: TaskId) -> Vec<Reason> {
     world.tasks.why(task).await.unwrap().expect("the task").reasons
 }
 
 /// The only reason.
-async fn the_reason(world: &World, task: TaskId) -> Reason {
+pub async fn the_reason(world: &World, task: TaskId) -> Reason {
     let mut reasons = why(world, task).await;
     assert_eq!(reasons.len(), 1, "{reasons:?}");
     reasons.remove(0)
 }
 
-async fn codes(world: &World, task: TaskId) -> Vec<String> {
+pub async fn codes(world: &World, task: TaskId) -> Vec<String> {
     let name = |reason: &Reason| serde_json::to_value(reason).unwrap()["code"].clone();
     let reasons = why(world, task).await;
     reasons.iter().map(|reason| name(reason).as_str().unwrap().to_owned()).collect()
 }
 
 /// A session that is alive and takes queue `q`.
-async fn worker(world: &World, change: impl FnOnce(&mut Routes)) -> SessionId {
+pub async fn worker(world: &World, change: impl FnOnce(&mut Routes)) -> SessionId {
     let mut routes = Routes { queues: vec!["q".into()], ..Routes::default() };
     change(&mut routes);
     let id = SessionId(Uuid::now_v7());
@@ -71,22 +66,22 @@ async fn worker(world: &World, change: impl FnOnce(&mut Routes)) -> SessionId {
     id
 }
 
-fn rule(scope: Scope, name: &str) -> Rule {
+pub fn rule(scope: Scope, name: &str) -> Rule {
     let name = Some(name.to_owned()).filter(|name| !name.is_empty());
     Rule { scope, name, max_active: None, max_pending: None, rate: None }
 }
 
-async fn put(world: &World, rule: Rule) {
+pub async fn put(world: &World, rule: Rule) {
     LimitRules::new(world.store.clone()).put(rule, "ops").await.unwrap();
 }
 
-async fn pause(world: &World, scope: Scope, name: &str, mode: Mode) {
+pub async fn pause(world: &World, scope: Scope, name: &str, mode: Mode) {
     let name = Some(name.to_owned()).filter(|name| !name.is_empty());
     let pause = Pause { scope, name, mode, reason: Some("audit".into()) };
     LimitRules::new(world.store.clone()).pause(pause, "eve").await.unwrap();
 }
 
-fn of(venture: &str) -> NewTask {
+pub fn of(venture: &str) -> NewTask {
     task(|r| r.venture = Some(venture.into()))
 }
 
@@ -280,53 +275,6 @@ async fn a_reached_limit_says_who_holds_the_slots(dialect: Dialect) {
     assert_eq!(codes(&world, free).await, ["ready"]);
 }
 
-async fn workers_that_hold_all_their_type_allows_are_named(dialect: Dialect) {
-    let world = World::new(dialect).await;
-    let typed = Rule { max_active: Some(1), ..rule(Scope::WorkerType, "crew") };
-    put(&world, typed).await;
-    let sessions = Sessions::new(world.store.clone());
-    let register = async |worker_type: Option<&str>| {
-        let routes = Routes { queues: vec!["q".into()], ..Routes::default() };
-        let id = SessionId(Uuid::now_v7());
-        let (name, worker_type) = ("ann".to_owned(), worker_type.map(str::to_owned));
-        let new = NewSession { id, name, worker_type, routes, slots: 1, lease_ms: None };
-        sessions.register(new).await.unwrap();
-        id.to_string()
-    };
-    let session = register(Some("crew")).await;
-    let first = world.submit(job()).await;
-    assert_eq!(codes(&world, first).await, ["ready"]);
-    world.claim(&session, 1).await;
-    let next = world.submit(job()).await;
-    let told = the_reason(&world, next).await;
-    let Reason::LimitReached { scope, name, limit, held, holders } = told else {
-        panic!("{told:?}")
-    };
-    assert_eq!((scope, name.as_deref(), limit, held), (Scope::WorkerType, Some("crew"), 1, 1));
-    assert_eq!((holders[0].task_id, holders[0].session.as_str()), (first, session.as_str()));
-    // Somebody else is free.
-    register(None).await;
-    assert_eq!(codes(&world, next).await, ["ready"]);
-}
-
-async fn workers_that_hold_more_than_a_lowered_limit_are_told_as_they_are(dialect: Dialect) {
-    let world = World::new(dialect).await;
-    let routes = Routes { queues: vec!["q".into()], ..Routes::default() };
-    let id = SessionId(Uuid::now_v7());
-    let (name, worker_type) = ("ann".to_owned(), Some("crew".to_owned()));
-    let new = NewSession { id, name, worker_type, routes, slots: 5, lease_ms: None };
-    Sessions::new(world.store.clone()).register(new).await.unwrap();
-    world.submit_all((0..5).map(|_| job()).collect()).await;
-    assert_eq!(world.claim(&id.to_string(), 5).await.len(), 5);
-    let next = world.submit(job()).await;
-    for lowered in [2, 0] {
-        put(&world, Rule { max_active: Some(lowered), ..rule(Scope::WorkerType, "crew") }).await;
-        let told = the_reason(&world, next).await;
-        let Reason::LimitReached { limit, held, holders, .. } = told else { panic!("{told:?}") };
-        assert_eq!((limit, held, holders.len()), (lowered, 5, 5));
-    }
-}
-
 async fn a_rate_says_until_when(dialect: Dialect) {
     let world = World::new(dialect).await;
     worker(&world, |_| {}).await;
@@ -394,100 +342,6 @@ async fn a_worker_counts_if_it_lives_and_takes_the_queue_and_the_kind(dialect: D
     // It fell silent, and nobody has swept it yet.
     world.pass_ms(TTL_MS);
     assert_eq!(the_reason(&world, id).await, nobody);
-}
-
-async fn the_place_in_line_is_counted_within_its_lane(dialect: Dialect) {
-    let world = World::new(dialect).await;
-    worker(&world, |_| {}).await;
-    let mut mine = Vec::new();
-    for _ in 0..3 {
-        mine.push(world.submit(of("acme")).await);
-        world.pass_ms(1);
-    }
-    world.submit_all((0..5).map(|n| of(&format!("other {}", n % 2))).collect()).await;
-    let urgent = world.submit(task(|r| {
-        r.venture = Some("acme".into());
-        r.priority = Some(5);
-    }));
-    let urgent = urgent.await;
-    let place = async |id: TaskId| {
-        let told = the_reason(&world, id).await;
-        let Reason::Ready { ahead, ahead_at_least, ventures, .. } = told else {
-            panic!("{told:?}")
-        };
-        assert!(!ahead_at_least);
-        (ahead, ventures)
-    };
-    assert_eq!(place(urgent).await, (0, 3));
-    assert_eq!(place(mine[0]).await, (1, 3));
-    assert_eq!(place(mine[2]).await, (3, 3));
-}
-
-async fn more_than_a_thousand_before_it_are_not_counted(dialect: Dialect) {
-    let world = World::new(dialect).await;
-    worker(&world, |_| {}).await;
-    for _ in 0..3 {
-        world.submit_all((0..500).map(|_| job()).collect()).await;
-    }
-    world.pass_ms(1);
-    let id = world.submit(job()).await;
-    let told = the_reason(&world, id).await;
-    assert!(matches!(told, Reason::Ready { ahead: 1_000, ahead_at_least: true, .. }), "{told:?}");
-}
-
-async fn the_start_is_estimated_from_the_pace_of_its_queue(dialect: Dialect) {
-    let world = World::new(dialect).await;
-    let wait = async |id: TaskId| {
-        let told = the_reason(&world, id).await;
-        let Reason::Ready { estimated_wait_ms, estimated_start_at, .. } = told else {
-            panic!("{told:?}")
-        };
-        assert_eq!(estimated_start_at, estimated_wait_ms.map(|ms| world.now().plus_ms(ms)));
-        estimated_wait_ms
-    };
-    worker(&world, |_| {}).await;
-    world.submit_all((0..10).map(|_| job()).collect()).await;
-    world.submit_all((0..5).map(|_| task(|r| r.queue = Some("fast".into()))).collect()).await;
-    world.tasks.claim(claim_of("w2", &["fast"], 5)).await.unwrap();
-    world.pass_ms(10_000);
-    let last = world.submit(job()).await;
-    assert_eq!(wait(last).await, None, "nothing has left its queue");
-    world.claim("w1", 5).await;
-    // Five in ten seconds; five stand before it.
-    assert_eq!(wait(last).await, Some(12_000));
-    // And no more in the next ten, although tasks waited. Once the pace counted from the first move
-    // of the last minute on, whatever that was.
-    world.pass_ms(10_000);
-    worker(&world, |_| {}).await;
-    assert_eq!(wait(last).await, Some(24_000));
-    world.pass_ms(60_001);
-    worker(&world, |_| {}).await;
-    assert_eq!(wait(last).await, None, "nothing has left it lately");
-}
-
-async fn a_pace_is_that_of_the_last_minute_as_far_as_something_waited(dialect: Dialect) {
-    let world = World::new(dialect).await;
-    let wait = async |id: TaskId| match the_reason(&world, id).await {
-        Reason::Ready { estimated_wait_ms, .. } => estimated_wait_ms,
-        told => panic!("{told:?}"),
-    };
-    // More have waited for longer than a minute when the first of them leave, all at once.
-    world.submit_all((0..20).map(|_| job()).collect()).await;
-    world.pass_ms(90_000);
-    worker(&world, |_| {}).await;
-    world.claim("w1", 10).await;
-    let last = world.submit(job()).await;
-    // Ten in the last minute, and eleven are to leave: it was told as eleven milliseconds.
-    assert_eq!(wait(last).await, Some(66_000));
-    // A line that was empty for most of the minute moved as fast as while somebody stood in it.
-    world.claim("w1", 11).await;
-    world.pass_ms(120_000);
-    world.submit_all((0..4).map(|_| job()).collect()).await;
-    world.pass_ms(2_000);
-    world.claim("w1", 2).await;
-    let last = world.submit(job()).await;
-    worker(&world, |_| {}).await;
-    assert_eq!(wait(last).await, Some(3_000));
 }
 
 async fn everything_that_holds_a_task_back_is_told_in_order(dialect: Dialect) {

@@ -1,0 +1,4 @@
+-- How many tasks each of the sessions $1 holds, if it holds any.
+SELECT claimed_by, count(*) FROM task_state
+WHERE claimed_by = ANY ($1::text[]) AND finished_at IS NULL AND lease_id IS NOT NULL
+GROUP BY claimed_by
