@@ -98,21 +98,37 @@ where
 
 impl Maxima {
     /// The rule for each one of a scope, or for the one of that name: what is left out is that of a
-    /// new rule.
-    pub fn of(self, scope: Scope, name: Option<String>) -> Rule {
-        let new_pending = new_rule_pending().filter(|_| scope != Scope::WorkerType);
+    /// new rule. Whoever says a rate and nothing else wants no other limit because of it: then what
+    /// is left out is as in the rule for `each` one of the scope, which holds until now, or open.
+    pub fn of(self, scope: Scope, name: Option<String>, each: Option<&Rule>) -> Rule {
+        let only_rate = self.rate.flatten().is_some()
+            && self.max_active.is_none()
+            && self.max_pending.is_none();
+        let (active, pending) = match each.filter(|_| name.is_some()) {
+            _ if !only_rate => {
+                (new_rule_active(), new_rule_pending().filter(|_| scope != Scope::WorkerType))
+            }
+            Some(each) => (each.max_active, each.max_pending),
+            None => (None, None),
+        };
         Rule {
             scope,
             name,
-            max_active: self.max_active.unwrap_or_else(new_rule_active),
-            max_pending: self.max_pending.unwrap_or(new_pending),
+            max_active: self.max_active.unwrap_or(active),
+            max_pending: self.max_pending.unwrap_or(pending),
             rate: self.rate.flatten(),
         }
     }
 
     /// The same where there may be a rule: what is left out stays as it was.
-    pub fn over(self, before: Option<&Rule>, scope: Scope, name: Option<String>) -> Rule {
-        let Some(before) = before else { return self.of(scope, name) };
+    pub fn over(
+        self,
+        before: Option<&Rule>,
+        scope: Scope,
+        name: Option<String>,
+        each: Option<&Rule>,
+    ) -> Rule {
+        let Some(before) = before else { return self.of(scope, name, each) };
         Rule {
             scope,
             name,
@@ -369,7 +385,7 @@ impl Limits {
         })
     }
 
-    /// The keys, apart from everything, of which nothing begins, whatever is held.
+    /// The keys that are named, apart from everything, of which nothing begins, whatever is held.
     pub fn stopped(&self) -> Vec<Key> {
         let paused = self.pauses.values().filter(|pause| pause.mode == Mode::Pause);
         let paused = paused.map(Pause::key);
@@ -379,6 +395,23 @@ impl Limits {
             .filter_map(|rule| rule.name.clone().map(|name| Key { scope: rule.scope, name }));
         let is_apart = |key: &Key| ![Scope::Global, Scope::WorkerType].contains(&key.scope);
         paused.chain(closed).filter(is_apart).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Whether nothing begins of each one of some scope that has no rule of its own: which ones those
+    /// are only the counts can tell.
+    pub fn closes_each(&self) -> bool {
+        let each = self.rules.values().filter_map(|rules| rules.get(&None));
+        let mut closed = each.filter(|rule| rule.max_active == Some(0));
+        closed.any(|rule| ![Scope::Global, Scope::WorkerType].contains(&rule.scope))
+    }
+
+    /// The keys of these, apart from everything, that may have no active task.
+    pub fn closed<'k>(&self, keys: impl IntoIterator<Item = &'k Key>) -> Vec<Key> {
+        let is_closed = |key: &&Key| {
+            ![Scope::Global, Scope::WorkerType].contains(&key.scope)
+                && self.rule(key).is_some_and(|rule| rule.max_active == Some(0))
+        };
+        keys.into_iter().filter(is_closed).cloned().collect()
     }
 
     /// The most tasks that a session of this type holds at once, if a rule says so.

@@ -113,7 +113,7 @@ impl LimitRules {
     pub async fn read_with_use(&self) -> Result<(Flow, Counts)> {
         let body = |tx: &mut dyn Tx| {
             let flow = read(tx)?;
-            let mut held = counts(&tx.run(Call::one(&USE, Vec::new()))?)?;
+            let mut held = in_use(tx)?;
             held.extend(counts(&tx.run(Call::one(&USE_OF_TYPES, Vec::new()))?)?);
             Ok((flow, held))
         };
@@ -123,7 +123,19 @@ impl LimitRules {
     /// Sets a rule. One that says what was said before changes nothing.
     pub async fn put(&self, rule: Rule, actor: &str) -> Result<KeptRule> {
         let (scope, name) = (rule.scope, rule.name.clone());
-        self.set(scope, name, move |_| rule.clone(), actor).await
+        self.set(scope, name, move |_, _| rule.clone(), actor).await
+    }
+
+    /// Sets all of a rule: what is not said is as in a new one.
+    pub async fn replace(
+        &self,
+        scope: Scope,
+        name: Option<String>,
+        said: Maxima,
+        actor: &str,
+    ) -> Result<KeptRule> {
+        let own = name.clone();
+        self.set(scope, name, move |_, each| said.of(scope, own.clone(), each), actor).await
     }
 
     /// Changes what is said of a rule and leaves the rest as it stands when it is written, so that
@@ -136,14 +148,18 @@ impl LimitRules {
         actor: &str,
     ) -> Result<KeptRule> {
         let own = name.clone();
-        self.set(scope, name, move |before| said.over(before, scope, own.clone()), actor).await
+        let make = move |before: Option<&Rule>, each: Option<&Rule>| {
+            said.over(before, scope, own.clone(), each)
+        };
+        self.set(scope, name, make, actor).await
     }
 
+    /// Makes a rule of what stood there before, and of the rule for each one of the scope.
     async fn set(
         &self,
         scope: Scope,
         name: Option<String>,
-        make: impl Fn(Option<&Rule>) -> Rule + Send + 'static,
+        make: impl Fn(Option<&Rule>, Option<&Rule>) -> Rule + Send + 'static,
         actor: &str,
     ) -> Result<KeptRule> {
         let actor = actor.to_owned();
@@ -151,7 +167,9 @@ impl LimitRules {
             let place = place(scope, name.as_deref());
             let before = change(tx, &RULE, &place)?.first().map(read_rule).transpose()?;
             let before_rule = before.as_ref().map(|kept| &kept.rule);
-            let rule = make(before_rule);
+            let each = tx.run(Call::one(&RULE, self::place(scope, None)))?;
+            let each = each.first().map(read_rule).transpose()?.map(|kept| kept.rule);
+            let rule = make(before_rule, each.as_ref());
             if let Some(kept) = before.iter().find(|kept| kept.rule == rule) {
                 return Ok(kept.clone());
             }
@@ -227,6 +245,11 @@ impl LimitRules {
         };
         self.store.write("resume", body).await
     }
+}
+
+/// What is held of every key that holds anything, without any lock.
+pub(crate) fn in_use(tx: &mut dyn Tx) -> Result<Counts> {
+    counts(&tx.run(Call::one(&USE, Vec::new()))?)
 }
 
 /// What is held of these keys, without any lock.

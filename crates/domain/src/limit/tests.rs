@@ -426,7 +426,8 @@ fn a_rate_is_told_as_short_as_it_can_be_said_exactly() {
 
 #[test]
 fn a_worker_types_rule_bounds_sessions_and_no_tasks() {
-    let rule = |said| serde_json::from_value::<Maxima>(said).unwrap().of(Scope::WorkerType, None);
+    let rule =
+        |said| serde_json::from_value::<Maxima>(said).unwrap().of(Scope::WorkerType, None, None);
     let each = rule(json!({}));
     assert_eq!((each.max_active, each.max_pending), (Some(NEW_RULE_ACTIVE), None));
     assert_eq!(each.validate(), Ok(()));
@@ -563,7 +564,7 @@ fn what_is_not_said_of_a_rule_stays_as_it_was() {
     let before = Rule { rate, ..Rule::each(Scope::Venture, Some(3), Some(4)) };
     let over = |said: serde_json::Value, before: Option<&Rule>| {
         let said: Maxima = serde_json::from_value(said).unwrap();
-        let rule = said.over(before, Scope::Venture, None);
+        let rule = said.over(before, Scope::Venture, None, None);
         (rule.max_active, rule.max_pending, rule.rate)
     };
     assert_eq!(over(json!({}), Some(&before)), (Some(3), Some(4), rate));
@@ -571,4 +572,28 @@ fn what_is_not_said_of_a_rule_stays_as_it_was() {
     let none = json!({"max_pending": null, "rate": null});
     assert_eq!(over(none, Some(&before)), (Some(3), None, None));
     assert_eq!(over(json!({"max_active": 9}), None), (Some(9), Some(NEW_RULE_PENDING), None));
+}
+
+/// Whoever set a rate for a queue found ten active tasks and refused submits.
+#[test]
+fn whoever_says_only_a_rate_sets_no_other_limit() {
+    let rate = Some(Rate { count: 1, period_ms: 2 });
+    let each = Rule::each(Scope::Venture, Some(3), Some(4));
+    let made = |said: serde_json::Value, name: Option<&str>, each: Option<&Rule>| {
+        let said: Maxima = serde_json::from_value(said).unwrap();
+        let rule = said.over(None, Scope::Venture, name.map(str::to_owned), each);
+        (rule.max_active, rule.max_pending, rule.rate)
+    };
+    let only = || json!({"rate": {"count": 1, "period_ms": 2}});
+    assert_eq!(made(only(), Some("acme"), None), (None, None, rate));
+    assert_eq!(made(only(), Some("acme"), Some(&each)), (Some(3), Some(4), rate));
+    // The rule for each one replaces itself.
+    assert_eq!(made(only(), None, Some(&each)), (None, None, rate));
+    // Whoever says anything else, or nothing, makes a new rule as usual.
+    let new = (Some(NEW_RULE_ACTIVE), Some(NEW_RULE_PENDING), None);
+    assert_eq!(made(json!({}), Some("acme"), Some(&each)), new);
+    assert_eq!(made(json!({"rate": null}), Some("acme"), Some(&each)), new);
+    let more = json!({"rate": {"count": 1, "period_ms": 2}, "max_active": 9});
+    let expected = (Some(9), Some(NEW_RULE_PENDING), rate);
+    assert_eq!(made(more, Some("acme"), Some(&each)), expected);
 }

@@ -119,7 +119,7 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
                 page,
                 headings: &["MESSAGE", "FROM", "TO", "STATUS", "ASSIGNEE", "AGE", "REASON"],
                 row,
-                empty: "every message was delivered",
+                empty: "no dead letters",
             };
             return listing.show(&client, context).await;
         }

@@ -3,6 +3,8 @@
 use crate::client::{self, problem::FieldError};
 use crate::print;
 use serde_json::{Value, json};
+use std::time::Duration;
+use windlass::domain::limit::period_in_words;
 use windlass::store::error::Error as StoreError;
 
 /// Why a command failed.
@@ -15,6 +17,8 @@ pub struct Failure {
     pub hint: Option<String>,
     /// Every wrong field of a request.
     pub errors: Vec<FieldError>,
+    /// How long the server asks to wait before the same is tried again.
+    pub retry_after: Option<Duration>,
     /// The exit code.
     pub exit: u8,
     /// The server's own words, if it was the server who refused.
@@ -25,7 +29,8 @@ impl Failure {
     /// A failure with its exit code.
     pub fn new(code: &str, detail: impl Into<String>, exit: u8) -> Failure {
         let (code, detail) = (code.to_owned(), detail.into());
-        Failure { code, detail, hint: None, errors: Vec::new(), exit, body: None }
+        let (hint, errors, retry_after, body) = (None, Vec::new(), None, None);
+        Failure { code, detail, hint, errors, retry_after, exit, body }
     }
 
     /// The same with advice.
@@ -63,9 +68,16 @@ impl Failure {
             let (pointer, detail) = (print::safe(pointer), print::safe(&error.detail));
             print::note(&format!("  {pointer}: {detail} [{}]", print::safe(&error.code)));
         }
+        if let Some(ms) = self.retry_after_ms() {
+            print::note(&format!("  retry after: {}", period_in_words(ms)));
+        }
         if let Some(hint) = &self.hint {
             print::note(&format!("  hint: {}", print::safe(hint)));
         }
+    }
+
+    fn retry_after_ms(&self) -> Option<i64> {
+        self.retry_after.map(|span| i64::try_from(span.as_millis()).unwrap_or(i64::MAX))
     }
 
     fn to_json(&self) -> Value {
@@ -75,6 +87,9 @@ impl Failure {
         };
         if let Some(hint) = &self.hint {
             value["hint"] = json!(hint);
+        }
+        if let Some(ms) = self.retry_after_ms() {
+            value["retry_after_ms"] = json!(ms);
         }
         value["exit_code"] = json!(self.exit);
         value
@@ -107,6 +122,7 @@ impl From<client::Error> for Failure {
                 let mut failure = Failure::new(&problem.code, problem.detail, exit);
                 failure.hint = hint.map(str::to_owned);
                 failure.errors = problem.errors;
+                failure.retry_after = problem.retry_after;
                 failure.body = Some(Box::new(problem.body));
                 failure
             }

@@ -4,11 +4,11 @@ use super::argument::{ms, span};
 use super::poison::{Listing, Page};
 use super::task::{age, text};
 use super::{Connection, Context, Failure};
-use crate::client::{Call, Patience};
+use crate::client::{Call, Error, Patience};
 use crate::print::{self, Cell, Paint};
 use clap::{Args, Subcommand};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use windlass::domain::limit::{MAX_LIMIT, Rate};
 use windlass::domain::validate;
 
@@ -32,12 +32,13 @@ enum Action {
         page: Page,
     },
     /// Set a limit, while everything runs: it holds on every node within a second. What is not
-    /// given stays as it is; a new limit allows 10 active and 50 pending tasks.
+    /// given stays as it is. A new limit allows 10 active and 50 pending tasks unless it says
+    /// otherwise; one that names only a rate limits nothing else than before.
     #[command(after_help = "Examples:
   windlass limit set global --max-active 500 --max-pending 10000
   windlass limit set venture --max-active 20
   windlass limit set venture acme --max-active 50 --max-pending none
-  windlass limit set queue mail --rate 100/1m
+  windlass limit set queue mail --rate 100/min
   windlass limit set worker_type vp_handler --max-active 20")]
     Set {
         #[command(flatten)]
@@ -91,15 +92,15 @@ fn rate(text: &str) -> Result<Value, String> {
     if text == "none" {
         return Ok(Value::Null);
     }
-    let told = || "write a number and a span, such as 100/1m, or none for no limit".to_owned();
+    let told = || "write a number and a span, such as 100/min, or none for no limit".to_owned();
     let (count, period) = text.split_once('/').ok_or_else(told)?;
     let count: u32 = count.parse().map_err(|_| told())?;
-    // As rates are shown: `100/min` is `100/1min`.
-    let one = |period: &str| match period.starts_with(|c: char| c.is_ascii_alphabetic()) {
+    // As rates are shown: `100/min` is `100/1min`, and `100/90 s` is `100/90s`.
+    let period = match period.starts_with(|c: char| c.is_ascii_alphabetic()) {
         true => format!("1{period}"),
-        false => period.to_owned(),
+        false => period.replacen(' ', "", 1),
     };
-    let period = span(&one(period)).map_err(|_| told())?;
+    let period = span(&period).map_err(|_| told())?;
     Ok(json!({ "count": count, "period_ms": ms(period) }))
 }
 
@@ -142,8 +143,14 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
             let path = path(LIST, &target.scope, target.name.as_deref())?;
             let given = [("max_active", max_active), ("max_pending", max_pending), ("rate", rate)];
             let given = given.into_iter().filter_map(|(name, v)| Some((name.to_owned(), v?)));
-            let body = Value::Object(given.collect());
-            let set = client.call(&Call::patch(path, body), Patience::SHORT).await?.body;
+            let given: Map<String, Value> = given.collect();
+            let before = client.call(&Call::get(path.clone()), Patience::SHORT).await;
+            let is_new = matches!(&before, Err(Error::Problem(told)) if told.status == 404);
+            let call = Call::patch(path, Value::Object(given.clone()));
+            let set = client.call(&call, Patience::SHORT).await?.body;
+            if is_new && !context.json {
+                tell_defaults(&given, &set);
+            }
             show(&set, context)
         }
         Action::Remove { target } => {
@@ -156,6 +163,22 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
             }
             Ok(0)
         }
+    }
+}
+
+/// Tells what a new limit allows although nobody asked for it, and how to do without.
+fn tell_defaults(given: &Map<String, Value>, set: &Value) {
+    let figures =
+        [("max_active", "active", "--max-active"), ("max_pending", "pending", "--max-pending")];
+    let unsaid = figures.into_iter().filter(|(name, ..)| !given.contains_key(*name));
+    let unsaid = unsaid.filter_map(|(name, what, flag)| Some((set[name].as_i64()?, what, flag)));
+    let (most, flags): (Vec<String>, Vec<String>) =
+        unsaid.map(|(most, what, flag)| (format!("{most} {what}"), format!("{flag} none"))).unzip();
+    if !most.is_empty() {
+        let (most, flags) = (most.join(" and "), flags.join(" "));
+        print::note(&format!(
+            "a new limit: it also allows {most} tasks at most; `{flags}` undoes it"
+        ));
     }
 }
 

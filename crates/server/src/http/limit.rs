@@ -34,7 +34,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Target {
         let mut path = path.map(|Path(path)| path).unwrap_or_default();
         let scope = parsed(&path.remove("scope").unwrap_or_default())?;
         let name = path.remove("name");
-        Maxima::default().of(scope, name.clone()).validate()?;
+        Maxima::default().of(scope, name.clone(), None).validate()?;
         Ok(Target { scope, name })
     }
 }
@@ -86,9 +86,11 @@ impl From<Rate> for RateBody {
 #[serde(deny_unknown_fields)]
 #[allow(dead_code)] // The document's view of the domain's `Maxima`.
 pub struct LimitRequest {
-    /// The most claimed and running tasks: 10 unless given, null for no limit.
+    /// The most claimed and running tasks: 10 unless given, null for no limit. Where only a rate is
+    /// given: as the rule for each one of the scope has it, or no limit.
     max_active: Option<i64>,
-    /// The most pending tasks, those in retry included: 50 unless given, null for no limit.
+    /// The most pending tasks, those in retry included: 50 unless given, null for no limit. Where
+    /// only a rate is given, likewise.
     max_pending: Option<i64>,
     /// The most tasks handed out in a period: no limit unless given.
     rate: Option<RateBody>,
@@ -258,8 +260,7 @@ pub async fn show_named(State(api): State<Api>, target: Target) -> Result<Json<L
 }
 
 async fn set(api: &Api, caller: &Caller, target: Target, said: Maxima) -> Result<Json<LimitBody>> {
-    let rule = said.of(target.scope, target.name.clone());
-    api.engine.put_limit(rule, &caller.actor).await?;
+    api.engine.replace_limit(target.scope, target.name.clone(), said, &caller.actor).await?;
     one(api, target).await
 }
 

@@ -7,9 +7,11 @@ use super::Tasks;
 use super::count;
 use super::show::Position;
 use crate::error::{Error, Result};
+use crate::limit;
 use crate::statement;
 use crate::tx::{Call, Tx};
 use crate::value::Row;
+use std::collections::BTreeSet;
 use windlass_domain::limit::{Key, Limits};
 use windlass_domain::time::Timestamp;
 
@@ -62,15 +64,28 @@ impl Tasks {
 
     /// What is held, and what left the line after a position.
     pub async fn traffic(&self, after: Position) -> Result<Traffic> {
-        let stopped = self.limits().map(|limits| limits.stopped()).unwrap_or_default();
-        let stopped: Vec<String> = stopped.iter().map(Key::text).collect();
-        self.store.read("traffic", move |tx: &mut dyn Tx| traffic(tx, after, &stopped)).await
+        let limits = self.limits();
+        let body = move |tx: &mut dyn Tx| {
+            let stopped = limits.as_deref().map_or(Ok(Vec::new()), |limits| stopped(tx, limits))?;
+            traffic(tx, after, &stopped)
+        };
+        self.store.read("traffic", body).await
     }
 
     /// The limits in force on this node, if there are any.
     pub fn limits(&self) -> Option<std::sync::Arc<Limits>> {
         self.lanes.limits()
     }
+}
+
+/// The keys of which nothing begins. Those that a limit for each one of a scope is for are found
+/// among what is held, which is walked over only where such a limit is 0.
+fn stopped(tx: &mut dyn Tx, limits: &Limits) -> Result<Vec<String>> {
+    let mut keys: BTreeSet<Key> = limits.stopped().into_iter().collect();
+    if limits.closes_each() {
+        keys.extend(limits.closed(limit::in_use(tx)?.keys()));
+    }
+    Ok(keys.iter().map(Key::text).collect())
 }
 
 fn traffic(tx: &mut dyn Tx, after: Position, stopped: &[String]) -> Result<Traffic> {

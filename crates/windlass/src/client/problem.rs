@@ -54,6 +54,9 @@ impl Problem {
             detail: text(error, "detail"),
         });
         let errors = errors.collect();
+        // An answer within another, as of a batch or a dry run, has no header of its own.
+        let told_ms = body.get("retry_after_ms").and_then(Value::as_u64);
+        let retry_after = retry_after.or(told_ms.map(Duration::from_millis));
         Some(Problem { status, code, detail, errors, retry_after, body: body.clone() })
     }
 
@@ -86,6 +89,11 @@ mod tests {
         assert_eq!(problem.code, "validation_failed");
         assert_eq!(problem.errors[0].pointer, "/queue");
         assert!(!problem.is_temporary());
+        assert_eq!(problem.retry_after, None);
+        let full = json!({ "code": "queue_full", "retry_after_ms": 5_000 });
+        let told = |header| Problem::read(429, Some(&full), header).unwrap().retry_after;
+        assert_eq!(told(None), Some(Duration::from_secs(5)));
+        assert_eq!(told(Some(Duration::from_secs(7))), Some(Duration::from_secs(7)));
         assert!(Problem::read(502, Some(&json!("bad gateway")), None).is_none());
     }
 

@@ -69,6 +69,20 @@ impl Engine {
         Ok(kept)
     }
 
+    /// Sets all of a rule; what is left out is as in a new one.
+    pub async fn replace_limit(
+        &self,
+        scope: Scope,
+        name: Option<String>,
+        said: Maxima,
+        actor: &str,
+    ) -> Result<KeptRule> {
+        said.of(scope, name.clone(), None).validate()?;
+        let kept = self.rules().replace(scope, name, said, actor).await?;
+        self.learn_limits().await?;
+        Ok(kept)
+    }
+
     /// Changes what is said of a rule; what is left out stays as it is. Where there is none, one is
     /// made.
     pub async fn amend_limit(
@@ -79,7 +93,7 @@ impl Engine {
         actor: &str,
     ) -> Result<KeptRule> {
         // What stands there was valid, and each field is for itself.
-        said.of(scope, name.clone()).validate()?;
+        said.of(scope, name.clone(), None).validate()?;
         let kept = self.rules().amend(scope, name, said, actor).await?;
         self.learn_limits().await?;
         Ok(kept)

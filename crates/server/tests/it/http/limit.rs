@@ -181,7 +181,17 @@ async fn a_dry_run_by_command_is_told_like_the_submit(server: Server) {
     let refused = submit(&[]);
     assert_eq!(refused.0, Some(75));
     assert!(refused.2.contains("queue `q` has 1 pending"), "{}", refused.2);
-    assert_eq!(submit(&["--dry-run"]), refused);
+    // How long to wait is told, too; that it may differ is the time between the two.
+    let apart = |(code, out, told): (Option<i32>, String, String)| {
+        let (wait, rest): (Vec<String>, Vec<String>) =
+            told.lines().map(str::to_owned).partition(|line| line.starts_with("  retry after: "));
+        assert!(wait.len() == 1 && wait[0].ends_with(" s"), "{told}");
+        (code, out, rest)
+    };
+    assert_eq!(apart(submit(&["--dry-run"])), apart(refused));
+    let (_, _, wrong) = submit(&["--json"]);
+    let wrong: Json = serde_json::from_str(&wrong).unwrap();
+    assert!(wrong["retry_after_ms"].as_i64().unwrap() >= 5_000, "{wrong}");
     let (code, told, wrong) = submit(&["--dry-run", "--json"]);
     let told: Json = serde_json::from_str(&told).unwrap();
     assert_eq!((code, &told["admitted"]), (Some(75), &json!(false)));
@@ -382,10 +392,22 @@ async fn limits_and_pauses_are_set_by_commands(server: Server) {
     let set = json(&["limit", "set", "global", "--max-active", "500"]);
     assert_eq!((&set["max_active"], &set["max_pending"]), (&json!(500), &json!(1_000)));
     let set = json(&["limit", "set", "queue", "mail out", "--rate", "100/1m"]);
-    assert_eq!((&set["max_active"], &set["max_pending"]), (&json!(10), &json!(50)));
+    // Whoever sets a rate wants no other limit because of it.
+    assert_eq!((&set["max_active"], &set["max_pending"]), (&Json::Null, &Json::Null));
     assert_eq!(set["rate"], json!({ "count": 100, "period_ms": 60_000 }));
-    let set = json(&["limit", "set", "queue", "mail out", "--max-pending", "none"]);
+    let set = json(&["limit", "set", "queue", "mail out", "--max-active", "10"]);
     assert_eq!((&set["max_pending"], &set["rate"]["count"]), (&Json::Null, &json!(100)));
+    // Nor is what holds for each one taken from it.
+    let set = json(&["limit", "set", "venture", "rated", "--rate", "7/90 s"]);
+    assert_eq!((&set["max_active"], &set["max_pending"]), (&json!(10), &json!(50)));
+    assert_eq!(set["rate"], json!({ "count": 7, "period_ms": 90_000 }));
+    json(&["limit", "remove", "venture", "rated"]);
+    // What else a new limit brings is said.
+    let (_, _, told) = run(&["limit", "set", "queue", "post", "--max-active", "3"]);
+    assert!(told.contains("50 pending tasks at most; `--max-pending none`"), "{told}");
+    let (_, _, told) = run(&["limit", "set", "queue", "post", "--max-active", "4"]);
+    assert_eq!(told, "", "it is not new any more");
+    json(&["limit", "remove", "queue", "post"]);
     let (code, table, _) = run(&["limit", "list"]);
     assert_eq!(code, Some(0));
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -427,6 +449,7 @@ async fn limits_and_pauses_are_set_by_commands(server: Server) {
         (&["venture", "--max-active", "-1"], "write a number from 0 to"),
         (&["venture", "--max-pending", "9999999999"], "write a number from 0 to"),
         (&["venture", "--rate", "-5/1m"], "write a number and a span"),
+        (&["queue", "q", "--rate", "100/moon"], "such as 100/min, or none"),
     ] {
         let (code, _, told) = run(&[&["limit", "set"], wrong].concat());
         assert!(code == Some(2) && told.contains(words), "{wrong:?}: {told}");

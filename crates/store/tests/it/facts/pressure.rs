@@ -122,7 +122,14 @@ async fn what_a_pause_keeps_from_starting_is_no_part_of_the_line(dialect: Dialec
     // An active limit of 0 is a pause.
     let (name, max_active) = (Some("q".to_owned()), Some(0));
     let closed = Rule { scope: Scope::Queue, name, max_active, max_pending: None, rate: None };
-    assert_eq!(line(&[closed], &[]).await, (9, 11));
+    assert_eq!(line(std::slice::from_ref(&closed), &[]).await, (9, 11));
+    // Also that of each one of a scope, for those that have no limit of their own.
+    let each = Rule { scope: Scope::Venture, name: None, ..closed.clone() };
+    assert_eq!(line(std::slice::from_ref(&each), &[]).await, (27, 0));
+    let bolt = Rule { name: Some("bolt".into()), max_active: Some(1), ..each.clone() };
+    assert_eq!(line(&[each, bolt], &[]).await, (10, 10));
+    let types = Rule { scope: Scope::WorkerType, name: None, ..closed };
+    assert_eq!(line(&[types], &[]).await, (0, 18), "sessions, and no tasks");
     // PostgreSQL counts by key, so it does not know which tasks two pauses have in common.
     let both = line(&[], &[queue, acme]).await;
     let expected = match dialect {
