@@ -39,7 +39,7 @@ async fn open() -> Result<Ours> {
         ..Maxima::default()
     };
     for scope in [Scope::Global, Scope::Venture, Scope::Stage] {
-        engine.put_limit(maxima().of(scope, None), ACTOR).await?;
+        engine.put_limit(maxima().of(scope, None, None), ACTOR).await?;
     }
     let slots = std::env::var("BENCH_SLOTS").ok().and_then(|text| text.parse().ok());
     Ok(Ours { engine, slots: slots.unwrap_or(1_000) })

@@ -397,8 +397,8 @@ impl Limits {
         paused.chain(closed).filter(is_apart).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// Whether nothing begins of each one of some scope that has no rule of its own: which ones those
-    /// are only the counts can tell.
+    /// Whether nothing begins of each one of some scope that has no rule of its own: which ones
+    /// those are only the counts can tell.
     pub fn closes_each(&self) -> bool {
         let each = self.rules.values().filter_map(|rules| rules.get(&None));
         let mut closed = each.filter(|rule| rule.max_active == Some(0));

@@ -362,9 +362,15 @@ fn behind(facts: &Facts, reasons: &[Reason]) -> Reason {
             || matches!(reason, Reason::LimitReached { limit: 0, .. })
     };
     let moves = !reasons.iter().any(stands);
-    // Not before the rate's next period.
+    // Not before the rate's next period, nor before those have had theirs who stand before it.
     let until = reasons.iter().filter_map(|reason| match reason {
-        Reason::RateReached { until, .. } => until.map(|until| until.since_ms(facts.now)),
+        Reason::RateReached { scope, limit, period_ms, until, .. } => {
+            // Those may be of other agents or stages, whom the rate does not bind.
+            let is_of_all = [Scope::Global, Scope::Venture, Scope::Queue].contains(scope);
+            let periods = if is_of_all { line.ahead / (*limit).max(1) } else { 0 };
+            let later = period_ms.saturating_mul(periods);
+            until.map(|until| until.since_ms(facts.now).saturating_add(later))
+        }
         _ => None,
     });
     let least = until.max().unwrap_or_default();

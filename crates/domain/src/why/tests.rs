@@ -253,7 +253,8 @@ fn a_task_that_is_held_back_is_told_who_stands_before_it() {
     (held.line.drained, held.line.drained_over_ms, held.line.pending) = (10, 10_000, 12);
     assert_eq!(codes(&held), ["limit_reached", "rate_reached", "in_line"]);
     let words = why(&held).pop().unwrap().detail();
-    assert!(words.contains("behind 11 tasks; starts in about 60000 ms"), "{words}");
+    // Two begin in each minute, the first two in one.
+    assert!(words.contains("behind 11 tasks; starts in about 360000 ms"), "{words}");
     // What is stopped does not move, and what is not due yet is in no line.
     held.stops = vec![stop(false)];
     let words = why(&held).pop().unwrap().detail();
@@ -262,15 +263,33 @@ fn a_task_that_is_held_back_is_told_who_stands_before_it() {
     assert!(!codes(&held).contains(&"in_line".to_owned()));
 }
 
+/// The pace of the last minute knows nothing of periods: the fifth of a line of which three begin
+/// in each was told to begin with the next.
+#[test]
+fn behind_a_rate_those_before_a_task_have_their_periods_first() {
+    let mut facts = at_its_limits();
+    facts.counts.get_mut(&venture()).unwrap().active = 0;
+    (facts.line.drained, facts.line.drained_over_ms, facts.line.pending) = (60, 60_000, 9);
+    let start = |facts: &Facts| match why(facts).pop() {
+        Some(Reason::InLine { estimated_wait_ms, .. }) => estimated_wait_ms,
+        told => panic!("{told:?}"),
+    };
+    // Two begin in each minute, and the next minute begins in one.
+    for (ahead, minutes) in [(1, 1), (2, 2), (3, 2), (4, 3)] {
+        facts.line.ahead = ahead;
+        assert_eq!(start(&facts), Some(minutes * 60_000), "behind {ahead}");
+    }
+}
+
 #[test]
 fn busy_workers_are_told_with_the_place_and_the_start() {
     let mut facts = Facts { busy: Some(Busy { held: 2, holders: vec![holder()] }), ..facts() };
     (facts.line.drained, facts.line.drained_over_ms) = (10, 10_000);
     assert_eq!(codes(&facts), ["workers_busy", "in_line"]);
     let told = why(&facts);
-    let words = "the only worker that would take it is busy: it holds 2 tasks, and no slot is free; \
-                 held by task 00000000-0000-0000-0000-000000000007 of `ann` and 1 more; start \
-                 another for `q`";
+    let words = "the only worker that would take it is busy: it holds 2 tasks, and no slot is \
+                 free; held by task 00000000-0000-0000-0000-000000000007 of `ann` and 1 more; \
+                 start another for `q`";
     assert_eq!(told[0].detail(), words);
     let words = told[1].detail();
     assert!(words.contains("first of its venture; starts in about 1000 ms"), "{words}");

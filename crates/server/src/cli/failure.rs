@@ -18,7 +18,7 @@ pub struct Failure {
     /// Every wrong field of a request.
     pub errors: Vec<FieldError>,
     /// How long the server asks to wait before the same is tried again.
-    pub retry_after: Option<Duration>,
+    pub retry_after_ms: Option<u32>,
     /// The exit code.
     pub exit: u8,
     /// The server's own words, if it was the server who refused.
@@ -29,8 +29,8 @@ impl Failure {
     /// A failure with its exit code.
     pub fn new(code: &str, detail: impl Into<String>, exit: u8) -> Failure {
         let (code, detail) = (code.to_owned(), detail.into());
-        let (hint, errors, retry_after, body) = (None, Vec::new(), None, None);
-        Failure { code, detail, hint, errors, retry_after, exit, body }
+        let (hint, errors, retry_after_ms, body) = (None, Vec::new(), None, None);
+        Failure { code, detail, hint, errors, retry_after_ms, exit, body }
     }
 
     /// The same with advice.
@@ -68,16 +68,12 @@ impl Failure {
             let (pointer, detail) = (print::safe(pointer), print::safe(&error.detail));
             print::note(&format!("  {pointer}: {detail} [{}]", print::safe(&error.code)));
         }
-        if let Some(ms) = self.retry_after_ms() {
-            print::note(&format!("  retry after: {}", period_in_words(ms)));
+        if let Some(ms) = self.retry_after_ms {
+            print::note(&format!("  retry after: {}", period_in_words(ms.into())));
         }
         if let Some(hint) = &self.hint {
             print::note(&format!("  hint: {}", print::safe(hint)));
         }
-    }
-
-    fn retry_after_ms(&self) -> Option<i64> {
-        self.retry_after.map(|span| i64::try_from(span.as_millis()).unwrap_or(i64::MAX))
     }
 
     fn to_json(&self) -> Value {
@@ -88,7 +84,7 @@ impl Failure {
         if let Some(hint) = &self.hint {
             value["hint"] = json!(hint);
         }
-        if let Some(ms) = self.retry_after_ms() {
+        if let Some(ms) = self.retry_after_ms {
             value["retry_after_ms"] = json!(ms);
         }
         value["exit_code"] = json!(self.exit);
@@ -122,7 +118,8 @@ impl From<client::Error> for Failure {
                 let mut failure = Failure::new(&problem.code, problem.detail, exit);
                 failure.hint = hint.map(str::to_owned);
                 failure.errors = problem.errors;
-                failure.retry_after = problem.retry_after;
+                let ms = |span: Duration| u32::try_from(span.as_millis()).unwrap_or(u32::MAX);
+                failure.retry_after_ms = problem.retry_after.map(ms);
                 failure.body = Some(Box::new(problem.body));
                 failure
             }

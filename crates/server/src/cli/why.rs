@@ -45,13 +45,16 @@ pub(super) async fn run(
     Ok(0)
 }
 
-/// Who holds the slots of a limit.
+/// Who holds the slots of a limit, or of the workers.
 fn print_holders(reason: &Value) {
     let holders = reason["holders"].as_array().map(Vec::as_slice).unwrap_or_default();
     if holders.is_empty() {
         return;
     }
-    let scope = [text(&reason["scope"]), text(&reason["name"])].join(" ");
+    let scope = match text(&reason["code"]) {
+        "workers_busy" => format!("the workers of queue {}", text(&reason["queue"])),
+        _ => [text(&reason["scope"]), text(&reason["name"])].join(" "),
+    };
     print::line("");
     print::line(&format!("slots of {} are held by", print::safe(scope.trim_end())));
     let row = |holder: &Value| {

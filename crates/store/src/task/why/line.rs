@@ -1,5 +1,5 @@
-//! The line in which a task stands: who would take it, whether those are busy, who stands before it,
-//! and how fast the line moves.
+//! The line in which a task stands: who would take it, whether those are busy, who stands before
+//! it, and how fast the line moves.
 //!
 //! Invariant: before it stands what a worker that would take it would take first, and no other:
 //! neither kinds that such a worker does not take, nor what is stopped by something that does not
