@@ -27,7 +27,7 @@ pub async fn raise_limits(windlass: &windlass::Engine) -> Result<()> {
     let maxima =
         Maxima { max_active: Some(Some(LIMIT)), max_pending: Some(Some(LIMIT)), rate: None };
     for scope in [Scope::Global, Scope::Venture, Scope::Stage] {
-        windlass.put_limit(maxima.of(scope, None), ACTOR).await?;
+        windlass.put_limit(maxima.of(scope, None, None), ACTOR).await?;
     }
     Ok(())
 }

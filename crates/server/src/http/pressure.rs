@@ -1,6 +1,7 @@
 //! How close the system is to its limits: an endpoint, and a header on every answer to a submit.
 
 use super::Api;
+use super::problem::{KeptOut, Problem};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, Method};
@@ -8,7 +9,7 @@ use axum::response::Response;
 use serde::Serialize;
 use utoipa::ToSchema;
 use windlass::Engine;
-use windlass::domain::limit::Backpressure;
+use windlass::domain::limit::{Backpressure, Level, Load, Scope, backpressure};
 
 const BACKPRESSURE: HeaderName = HeaderName::from_static("windlass-backpressure");
 
@@ -31,8 +32,22 @@ pub(super) fn is_submit(method: &str, route: &str) -> bool {
 /// Puts the level on an answer to a submit, whatever the answer is.
 pub(super) fn tell(engine: &Engine, method: &Method, route: &str, response: &mut Response) {
     if is_submit(method.as_str(), route) {
-        let level = HeaderValue::from_static(engine.pressure_level().as_str());
+        let refused = response.extensions().get::<Problem>().map_or(Level::Normal, pressed);
+        let level = engine.pressure_level().max(refused);
+        let level = HeaderValue::from_static(level.as_str());
         response.headers_mut().insert(BACKPRESSURE, level);
+    }
+}
+
+/// How hard the system is pressed, as far as a refusal tells: what is measured may be half a second
+/// older than a full queue.
+fn pressed(refusal: &Problem) -> Level {
+    match refusal.kept_out.as_deref() {
+        Some(KeptOut::Limit(limit)) if limit.scope == Scope::Global => {
+            let (pending, max_pending) = (limit.held, Some(limit.max_pending));
+            backpressure(&Load { pending, max_pending, ..Load::default() }).level
+        }
+        _ => Level::Normal,
     }
 }
 

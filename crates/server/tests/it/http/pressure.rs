@@ -102,6 +102,9 @@ async fn a_pressed_server_says_so_also_when_it_refuses(server: Server) {
     let rule = server.request(Method::PUT, "/v1/limits/global").json(&json!({ "max_pending": 1 }));
     server.send(rule).await;
     server.submit("q").await;
+    // A refusal knows it before anybody has measured.
+    let refused = server.post("/v1/tasks", json!({ "queue": "q" })).await;
+    assert_eq!(refused.header("windlass-backpressure"), Some("critical"));
     eventually("it is pressed", || async { pressure(&server).await["level"] == "critical" }).await;
     let refused = server.post("/v1/tasks", json!({ "queue": "q" })).await;
     assert_eq!(refused.header("windlass-backpressure"), Some("critical"));

@@ -8,6 +8,7 @@ use serde_json::{Value as Json, json};
 super::facts!(
     one_reason_after_the_other_is_named,
     what_a_worker_does_with_a_task_is_named,
+    busy_workers_are_named_with_what_they_hold,
     a_step_in_doubt_is_named_with_what_to_do,
     an_unknown_task_is_not_found,
 );
@@ -27,6 +28,20 @@ async fn codes(server: &Server, id: &str) -> Vec<String> {
         assert!(line.starts_with(code.as_str()), "{code}: {shown}");
     }
     codes
+}
+
+async fn busy_workers_are_named_with_what_they_hold(server: Server) {
+    let session = server.worker("mail", 1).await;
+    let first = server.submit("mail").await;
+    let next = server.submit("mail").await;
+    server.claim(&session).await;
+    assert_eq!(codes(&server, &next).await, ["workers_busy", "in_line"]);
+    let busy = why(&server, &next).await["reasons"][0].clone();
+    let figures = json!([busy["queue"], busy["workers"], busy["slots"], busy["held"]]);
+    assert_eq!(figures, json!(["mail", 1, 1, 1]));
+    assert_eq!(busy["holders"][0]["task_id"], json!(first));
+    let shown = ok(&server, &["task", "why", &next]);
+    assert!(shown.contains("slots of the workers of queue mail are held by"), "{shown}");
 }
 
 async fn set_limit(server: &Server, path: &str, rule: Json) {
