@@ -7,13 +7,19 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// Builds the example, which is nothing when it was built before, and says where it is. As a part
-/// of the workspace, like `scripts/test` does: a package alone has dependencies with fewer features
-/// and would build most of them anew.
+/// Builds the example, which is nothing when it was built before, and says where it is.
 fn example() -> PathBuf {
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--workspace", "--example", "company"])
-        .status();
+    let mut cargo = Command::new(env!("CARGO"));
+    // As a part of the workspace, like `scripts/test` does: a package alone has dependencies with
+    // fewer features and would build most of them anew.
+    cargo.args(["build", "--quiet", "--workspace", "--example", "company"]);
+    // What cargo tells a test about its package would be news to build scripts: ring and all that
+    // stands on it would be built anew, here and by the next build outside.
+    let told = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(told)) {
+        cargo.env_remove(name);
+    }
+    let built = cargo.status();
     assert!(built.expect("cargo runs").success());
     let test = std::env::current_exe().expect("the test has a path");
     let folder = test.parent().and_then(|deps| deps.parent()).expect("a target folder");

@@ -112,8 +112,9 @@ async fn a_long_history_is_folded_bit_by_bit_to_its_end(dialect: Dialect) {
     let ended: i64 = ended.map(|(_, count)| count).sum();
     // Nothing is left that a count would have to read. A fold goes as far as the log stands: before
     // whatever any transaction of the whole cluster may still write, so those of other tests must
-    // have ended first.
-    let until = Instant::now() + Duration::from_secs(30);
+    // have ended first. SQLite has no such others: there one fold does it.
+    let patience_s = if dialect == Dialect::Postgres { 30 } else { 0 };
+    let until = Instant::now() + Duration::from_secs(patience_s);
     loop {
         world.tasks.fold_tally_by(3).await.unwrap();
         assert_eq!(world.tasks.counts().await.unwrap(), before);
