@@ -11,6 +11,7 @@ use crate::statement;
 use crate::tx::{Call, Tx};
 use crate::value::Value;
 use windlass_domain::profile::PROFILES;
+use windlass_domain::replay::MAX_COUNTED;
 
 statement!(OPEN, "retention/open");
 statement!(CLOSE, "retention/close");
@@ -65,7 +66,8 @@ impl Tasks {
 
 fn remove(tx: &mut dyn Tx, keep_ms: i64, limit: usize) -> Result<usize> {
     let latest = tx.now()?.plus_ms(-keep_ms);
-    let rows = tx.run(Call::one(&EXPIRED, vec![latest.into(), Value::Int(limit as i64)]))?;
+    let asked = vec![latest.into(), Value::Int(limit as i64), MAX_COUNTED.into()];
+    let rows = tx.run(Call::one(&EXPIRED, asked))?;
     if rows.is_empty() {
         return Ok(0);
     }

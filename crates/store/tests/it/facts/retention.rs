@@ -16,6 +16,7 @@ conformance!(
     a_finished_inference_is_removed_with_all_its_traces_after_seven_days,
     jobs_and_delegations_are_kept_for_ever,
     what_a_living_replay_must_know_of_is_kept,
+    a_family_of_replays_is_kept_while_any_of_it_lives,
 );
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
@@ -86,26 +87,34 @@ async fn jobs_and_delegations_are_kept_for_ever(dialect: Dialect) {
     assert_eq!(world.tasks.remove_expired(None, 100).await.unwrap(), 0);
 }
 
+/// An inference that has failed.
+async fn failed(world: &World) -> TaskId {
+    let held = world.running(inference()).await;
+    world.finish(&held, fail("INVALID_INPUT")).await.unwrap();
+    held.task.id
+}
+
+/// A replay that nobody is asked about.
+async fn again(world: &World, origin: TaskId) -> TaskId {
+    let replay = Replay {
+        origin,
+        id: TaskId(Uuid::now_v7()),
+        from: ReplayFrom::Beginning,
+        allow_non_idempotent: false,
+        actor: "olga".into(),
+    };
+    let id = replay.id;
+    world.tasks.replay(replay, Consent::Given).await.unwrap();
+    id
+}
+
 async fn what_a_living_replay_must_know_of_is_kept(dialect: Dialect) {
     let world = World::new(dialect).await;
     world.set_now(Timestamp::from_ms(NOON - 3_650 * DAY_MS));
     let removed = async || world.tasks.remove_expired(None, 100).await.unwrap();
-    let held = world.running(inference()).await;
-    world.finish(&held, fail("INVALID_INPUT")).await.unwrap();
-    let again = async |origin| {
-        let replay = Replay {
-            origin,
-            id: TaskId(Uuid::now_v7()),
-            from: ReplayFrom::Beginning,
-            allow_non_idempotent: false,
-            actor: "olga".into(),
-        };
-        let id = replay.id;
-        world.tasks.replay(replay, Consent::Given).await.unwrap();
-        id
-    };
-    let living = again(held.task.id).await;
-    let beside = again(held.task.id).await;
+    let root = failed(&world).await;
+    let living = again(&world, root).await;
+    let beside = again(&world, root).await;
     world.cancel(beside).await.unwrap();
     // Something newer, because on SQLite the newest entry of the log stays.
     world.pass_ms(8 * DAY_MS);
@@ -117,4 +126,42 @@ async fn what_a_living_replay_must_know_of_is_kept(dialect: Dialect) {
     // The replays first, then what they repeat.
     assert_eq!(removed().await, 2);
     assert_eq!(removed().await, 1);
+}
+
+/// An uncle and a nephew of a living replay were removed, and with them what they ran.
+async fn a_family_of_replays_is_kept_while_any_of_it_lives(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    world.set_now(Timestamp::from_ms(NOON - 3_650 * DAY_MS));
+    let removed = async || world.tasks.remove_expired(None, 100).await.unwrap();
+    let later = async || {
+        world.pass_ms(8 * DAY_MS);
+        world.submit(job()).await;
+    };
+    let root = failed(&world).await;
+    let ended = async |origin| {
+        let id = again(&world, origin).await;
+        world.cancel(id).await.unwrap();
+        id
+    };
+    // root -> uncle; root -> father -> (living, brother -> nephew)
+    let (uncle, father) = (ended(root).await, ended(root).await);
+    let brother = ended(father).await;
+    let nephew = ended(brother).await;
+    let stranger = ended(failed(&world).await).await;
+    let living = again(&world, father).await;
+    later().await;
+    assert_eq!(removed().await, 1, "the leaf of a family that has ended");
+    assert_eq!(world.tasks.show(stranger).await.unwrap(), None);
+    for kept in [root, uncle, father, brother, nephew, living] {
+        assert!(world.tasks.show(kept).await.unwrap().is_some());
+    }
+    assert_eq!(removed().await, 1, "and its root");
+    assert_eq!(removed().await, 0);
+    world.cancel(living).await.unwrap();
+    // From the leaves on, because nothing is removed that others repeat: uncle and nephew, then
+    // the brother.
+    assert_eq!((removed().await, removed().await, removed().await), (2, 1, 0));
+    later().await;
+    // The one that lived longest, then the father, then the root.
+    assert_eq!((removed().await, removed().await, removed().await), (1, 1, 1));
 }
