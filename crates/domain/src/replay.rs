@@ -157,6 +157,9 @@ pub struct Planned {
     /// The other task of the family that began it last, since the origin did: what was permitted
     /// for the origin's step is used up.
     pub run_in: Option<TaskId>,
+    /// The number of its last run in the family, of one that must not run twice.
+    #[serde(skip)]
+    pub last_run: Option<i64>,
 }
 
 /// What a replay would do.
@@ -166,6 +169,15 @@ pub struct Plan {
     pub steps: Vec<Planned>,
     /// Whether the origin's checkpoint is taken along.
     pub checkpoint: bool,
+}
+
+/// What a person who agrees to a replay was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agreed {
+    /// The steps that run again and must not run twice.
+    pub steps: Vec<StepId>,
+    /// The highest number of their runs; `None` if the question is older than such numbers.
+    pub last_run: Option<i64>,
 }
 
 /// Why there is no replay.
@@ -197,7 +209,7 @@ pub enum Refused {
     },
     /// Something would happen twice that the person who agreed was not told of.
     #[error(
-        "the replay would by now run steps again that the approval does not name: {}; ask anew",
+        "the replay would by now run more again than the approval says: {}; ask anew",
         steps.join(", ")
     )]
     NotAgreed {
@@ -249,25 +261,21 @@ pub fn plan(
         let since = of_key.rev().find(|run| run.ran_after(step));
         let fate = fate(step, index < begins_at, since.is_some(), allow_non_idempotent);
         let since = since.filter(|_| fate != Fate::Reused);
-        planned.push(line(step.id, &step.key, step.idempotent, fate, since.map(|run| run.task)));
+        let own = line(step.id, &step.key, step.idempotent, fate);
+        planned.push(Planned { last_run: step.place.run, ..own }.with(since.copied()));
     }
     let fate = if allow_non_idempotent { Fate::Rerun } else { Fate::Refused };
     for other in others.values().filter(|other| !own.contains(&other.key)) {
-        let run_in = runs.get(&other.key).and_then(|of_key| of_key.last()).map(|run| run.task);
-        planned.push(line(other.id, &other.key, false, fate, run_in));
+        let last = runs.get(&other.key).and_then(|of_key| of_key.last()).copied();
+        planned.push(line(other.id, &other.key, false, fate).with(last));
     }
     let checkpoint = has_checkpoint && *from == ReplayFrom::LastCheckpoint;
     Ok(Plan { steps: planned, checkpoint })
 }
 
-fn line(
-    id: StepId,
-    key: &StepKey,
-    idempotent: bool,
-    fate: Fate,
-    run_in: Option<TaskId>,
-) -> Planned {
-    Planned { id, name: key.name.clone(), occurrence: key.occurrence, idempotent, fate, run_in }
+fn line(id: StepId, key: &StepKey, idempotent: bool, fate: Fate) -> Planned {
+    let (name, occurrence) = (key.name.clone(), key.occurrence);
+    Planned { id, name, occurrence, idempotent, fate, run_in: None, last_run: None }
 }
 
 fn position(name: &str, steps: &[Past]) -> Result<usize, Refused> {
@@ -305,6 +313,12 @@ fn fate(step: &Past, is_before: bool, has_run_since: bool, allow: bool) -> Fate 
 }
 
 impl Planned {
+    /// With its last run in another task.
+    fn with(self, run: Option<&Elsewhere>) -> Planned {
+        let last_run = self.last_run.max(run.and_then(|run| run.place.run));
+        Planned { run_in: run.map(|run| run.task), last_run, ..self }
+    }
+
     /// As a refusal names it.
     fn told(&self) -> String {
         match self.run_in {
@@ -321,10 +335,22 @@ impl Plan {
         if steps.is_empty() { Ok(()) } else { Err(Refused::NotIdempotent { steps }) }
     }
 
-    /// Refuses a plan that runs other steps again than a person has agreed to.
-    pub fn stay_within(&self, agreed: &[StepId]) -> Result<(), Refused> {
-        let steps = told(self.runs_again().filter(|step| !agreed.contains(&step.id)));
+    /// Refuses a plan that runs more again than a person has agreed to: another step, or one that
+    /// has run once more since.
+    pub fn stay_within(&self, agreed: &Agreed) -> Result<(), Refused> {
+        let is_agreed = |step: &Planned| {
+            agreed.steps.contains(&step.id)
+                && agreed.last_run.is_none_or(|known| step.last_run.is_none_or(|run| run <= known))
+        };
+        let steps = told(self.runs_again().filter(|step| !is_agreed(step)));
         if steps.is_empty() { Ok(()) } else { Err(Refused::NotAgreed { steps }) }
+    }
+
+    /// What a person is asked to agree to.
+    pub fn agreed(&self) -> Agreed {
+        let last_run = self.runs_again().filter_map(|step| step.last_run).max();
+        let steps = self.runs_again().map(|step| step.id).collect();
+        Agreed { steps, last_run: Some(last_run.unwrap_or(0)) }
     }
 
     /// The steps whose results are taken along.

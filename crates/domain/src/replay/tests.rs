@@ -169,9 +169,20 @@ fn what_only_another_of_the_family_ran_is_part_of_the_plan() {
     let allowed = beside(&own, &others, &last, true).unwrap();
     let again: Vec<_> = allowed.runs_again().map(|step| step.id).collect();
     assert_eq!(again, [others[0].id, others[1].id]);
-    assert!(allowed.stay_within(&again).is_ok());
-    let refused = allowed.stay_within(&again[..1]).unwrap_err().to_string();
+    let agreed = allowed.agreed();
+    assert_eq!((&agreed.steps, agreed.last_run), (&again, Some(7)));
+    assert!(allowed.stay_within(&agreed).is_ok());
+    let of_older = Agreed { steps: again.clone(), last_run: None };
+    assert!(allowed.stay_within(&of_older).is_ok());
+    let less = |steps: &[StepId], last_run| {
+        let less = Agreed { steps: steps.to_vec(), last_run: Some(last_run) };
+        allowed.stay_within(&less).unwrap_err().to_string()
+    };
+    let refused = less(&again[..1], 7);
     assert!(refused.contains("mail") && !refused.contains("charge"), "{refused}");
+    // The seventh run came between.
+    let refused = less(&again, 6);
+    assert!(refused.contains("charge") && !refused.contains("mail"), "{refused}");
     let done = [past(1, "charge", false, StepState::Done)];
     let reused = beside(&done, &others[..1], &last, false).unwrap();
     assert_eq!(fates(&reused), [Fate::Reused], "what does not run, runs no second time");

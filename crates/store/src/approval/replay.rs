@@ -17,7 +17,7 @@ use uuid::Uuid;
 use windlass_domain::approval::REQUEST_MS;
 use windlass_domain::id::{ApprovalId, StepId, TaskId};
 use windlass_domain::refusal::Refusal;
-use windlass_domain::replay::{Plan, ReplayFrom};
+use windlass_domain::replay::{Agreed, Plan, ReplayFrom};
 use windlass_domain::trouble::Event;
 
 /// Somebody wants a replay. Ids are made before the first try.
@@ -55,6 +55,9 @@ struct Kept {
     /// questions of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     runs_again: Option<Vec<StepId>>,
+    /// The highest number of their runs: none of them has run since. Absent like the steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last_run: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     resolves: Option<Resolves>,
 }
@@ -74,8 +77,8 @@ impl Kept {
             note: act.note.clone(),
             note_ids: act.note_ids,
         });
-        let runs_again = Some(plan.runs_again().map(|step| step.id).collect());
-        Kept { replay: request.replay.clone(), runs_again, resolves }
+        let Agreed { steps, last_run } = plan.agreed();
+        Kept { replay: request.replay.clone(), runs_again: Some(steps), last_run, resolves }
     }
 
     fn of(approval: &Approval) -> Option<Kept> {
@@ -191,7 +194,8 @@ pub fn carry_out_replay(tx: &mut dyn Tx, approval: &Approval) -> Result<Result<(
     {
         return Ok(Err(refusal));
     }
-    let consent = kept.runs_again.map_or(Consent::Given, Consent::To);
+    let agreed = kept.runs_again.map(|steps| Agreed { steps, last_run: kept.last_run });
+    let consent = agreed.map_or(Consent::Given, Consent::To);
     match task::create_replay(tx, &kept.replay, &consent)? {
         Ok(_) => resolve(tx, act.as_ref(), kept.replay.id).map(Ok),
         Err(Rejection::Refused(refusal)) => Ok(Err(refusal)),

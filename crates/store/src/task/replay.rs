@@ -19,7 +19,7 @@ use uuid::Uuid;
 use windlass_domain::id::{StepId, TaskId};
 use windlass_domain::json;
 use windlass_domain::refusal::Refusal;
-use windlass_domain::replay::{Origin, Past, Plan, ReplayFrom, needs_approval, plan};
+use windlass_domain::replay::{Agreed, Origin, Past, Plan, ReplayFrom, needs_approval, plan};
 use windlass_domain::snapshot::Snapshot;
 use windlass_domain::task::{NewTask, When};
 
@@ -51,8 +51,9 @@ pub struct Replay {
 pub enum Consent {
     /// A person has agreed.
     Given,
-    /// A person has agreed that these steps run again, and no others that must not run twice.
-    To(Vec<StepId>),
+    /// A person has agreed that these steps run again, which have not run since, and no others
+    /// that must not run twice.
+    To(Agreed),
     /// Up to so many replays of a family need nobody, unless somebody is wanted in any case.
     UpTo {
         /// How many.

@@ -11,7 +11,7 @@ use windlass_domain::step::{StepInput, check};
 use windlass_domain::trouble::{Event, Status as TroubleStatus};
 use windlass_store::approval::{Approval, Approvals, ReplayRequest, Requested, carry_out_replay};
 use windlass_store::statement::Dialect;
-use windlass_store::task::{BeginStep, Begun, Consent, Holder, Replay, Resolution};
+use windlass_store::task::{Assignment, BeginStep, Begun, Consent, Holder, Replay, Resolution};
 use windlass_store::trouble::{Act, Troubles};
 
 conformance!(
@@ -25,6 +25,7 @@ conformance!(
     a_replay_can_be_asked_for_when_its_steps_in_doubt_are_decided_over,
     a_replay_that_nobody_decides_about_expires,
     an_approver_reads_which_steps_run_again_and_no_others_do,
+    a_run_between_asking_and_agreeing_makes_the_question_void,
 );
 
 fn request(origin: TaskId, is_required: bool) -> ReplayRequest {
@@ -255,33 +256,73 @@ async fn a_replay_that_nobody_decides_about_expires(dialect: Dialect) {
     assert_ne!(asked(&approvals, request(wanted.replay.origin, true)).await.id, approval.id);
 }
 
-async fn an_approver_reads_which_steps_run_again_and_no_others_do(dialect: Dialect) {
-    let world = World::new(dialect).await;
-    let approvals = approvals(&world);
-    let begin = async |held: &windlass_store::task::Assignment, name: &str| {
-        let input = StepInput { name, kind: None, inputs: None, occurrence: None };
-        let holder = Holder::new(held.task.id, held.lease_id, "w1");
-        let item = BeginStep { holder, step: check(&input).unwrap() };
-        assert!(matches!(world.tasks.begin_step(item).await.unwrap(), Begun::New(_, _)));
-    };
+async fn begin(world: &World, held: &Assignment, name: &str) {
+    let input = StepInput { name, kind: None, inputs: None, occurrence: None };
+    let holder = Holder::new(held.task.id, held.lease_id, "w1");
+    let item = BeginStep { holder, step: check(&input).unwrap() };
+    assert!(matches!(world.tasks.begin_step(item).await.unwrap(), Begun::New(_, _)));
+}
+
+/// A failed task that began what must not run twice.
+async fn charged(world: &World) -> TaskId {
     let held = world.running(job()).await;
-    begin(&held, "charge").await;
+    begin(world, &held, "charge").await;
     world.finish(&held, fail("INVALID_INPUT")).await.unwrap();
-    let wanted = |is_required| {
-        let mut request = request(held.task.id, is_required);
-        request.replay.allow_non_idempotent = true;
-        request
-    };
-    let named = asked(&approvals, wanted(true)).await;
-    assert!(named.arguments.contains(r#""runs_again":{"charge":1}"#), "{}", named.arguments);
-    // Another replay does more meanwhile: that is not what was agreed to.
-    let Requested::Task(first, _) = approvals.replay(wanted(false)).await.unwrap() else {
+    held.task.id
+}
+
+/// A request for a replay that may run again what must not run twice.
+fn allowed(origin: TaskId, is_required: bool) -> ReplayRequest {
+    let mut request = request(origin, is_required);
+    request.replay.allow_non_idempotent = true;
+    request
+}
+
+/// The first replay of a family, in somebody's hands.
+async fn first_replay(world: &World, approvals: &Approvals, wanted: ReplayRequest) -> Assignment {
+    let Requested::Task(first, _) = approvals.replay(wanted).await.unwrap() else {
         panic!("the first needs nobody")
     };
     let mut claim = claim_of("w1", &["q"], 1);
     claim.start = true;
-    let first = world.tasks.claim(claim).await.unwrap().into_iter().find(|a| a.task.id == first);
-    begin(&first.unwrap(), "mail").await;
+    let held = world.tasks.claim(claim).await.unwrap().into_iter().find(|a| a.task.id == first);
+    held.expect("nothing else is ready")
+}
+
+/// Whoever agreed to a second run caused a third one, because another replay was quicker.
+async fn a_run_between_asking_and_agreeing_makes_the_question_void(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let approvals = approvals(&world);
+    let origin = charged(&world).await;
+    let first = first_replay(&world, &approvals, allowed(origin, false)).await;
+    let late = allowed(origin, true);
+    let named = asked(&approvals, late.clone()).await;
+    begin(&world, &first, "charge").await;
+    let voice = approvals.decide(deciding(named.id, "ann", Choice::Approve)).await;
+    let told = voice.as_ref().unwrap_err().to_string();
+    let run_in = format!("charge (run in task {} since)", first.task.id);
+    assert!(told.contains(&run_in) && told.ends_with("ask anew"), "{told}");
+    assert_eq!(refused(voice), "not_idempotent");
+    assert!(world.tasks.show(late.replay.id).await.unwrap().is_none());
+    let (shown, votes) = approvals.show(named.id).await.unwrap().unwrap();
+    assert_eq!((shown.status, votes), (Status::Withdrawn, vec![]));
+    // Asked again, with that run known.
+    let anew = allowed(origin, true);
+    let named = asked(&approvals, anew.clone()).await;
+    approvals.decide(deciding(named.id, "ann", Choice::Approve)).await.unwrap();
+    assert_eq!(world.status(anew.replay.id).await, State::Pending);
+}
+
+async fn an_approver_reads_which_steps_run_again_and_no_others_do(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let approvals = approvals(&world);
+    let origin = charged(&world).await;
+    let wanted = |is_required| allowed(origin, is_required);
+    let named = asked(&approvals, wanted(true)).await;
+    assert!(named.arguments.contains(r#""runs_again":{"charge":1}"#), "{}", named.arguments);
+    // Another replay does more meanwhile: that is not what was agreed to.
+    let first = first_replay(&world, &approvals, wanted(false)).await;
+    begin(&world, &first, "mail").await;
     let voice = approvals.decide(deciding(named.id, "ann", Choice::Approve)).await;
     assert!(voice.as_ref().unwrap_err().to_string().contains("mail"));
     assert_eq!(refused(voice), "not_idempotent");
