@@ -120,6 +120,7 @@ pub fn expand(text: &str, dialect: Dialect) -> String {
         ("{notice_columns}", crate::notice::COLUMNS.to_owned()),
         ("{session_columns}", crate::session::COLUMNS.to_owned()),
         ("{step_columns}", crate::step::COLUMNS.to_owned()),
+        ("{next_run}", crate::step::next_run(dialect).to_owned()),
         ("{wait_columns}", crate::wait::COLUMNS.to_owned()),
         ("{signal_columns}", crate::signal::COLUMNS.to_owned()),
         ("{message_columns}", crate::message::COLUMNS.to_owned()),

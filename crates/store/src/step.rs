@@ -11,6 +11,7 @@ pub use page::{PAGE_BYTES, StepPage};
 use crate::error::{Error, Result};
 use crate::signal;
 use crate::statement;
+use crate::statement::Dialect;
 use crate::store::Store;
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
@@ -38,9 +39,9 @@ statement!(shared PAGE, "step/page");
 statement!(shared IN_DOUBT, "step/in_doubt");
 statement!(shared INSERT, "step/insert");
 statement!(shared SAVE, "step/save");
-statement!(NEXT_RUN, "step/next_run");
-statement!(BEGUN_BY, "step/begun_by");
-statement!(BEGUN_AS, "step/begun_as");
+statement!(shared NEXT_RUN, "step/next_run");
+statement!(shared BEGIN, "step/begin");
+statement!(shared BEGIN_AGAIN, "step/begin_again");
 statement!(COPY, "step/copy");
 statement!(FINISHED, "step/finished");
 statement!(CLEAR, "step/clear");
@@ -56,8 +57,8 @@ pub(crate) static STATEMENTS: &[&statement::Statement] = &[
     &INSERT,
     &SAVE,
     &NEXT_RUN,
-    &BEGUN_BY,
-    &BEGUN_AS,
+    &BEGIN,
+    &BEGIN_AGAIN,
     &COPY,
     &FINISHED,
     &CLEAR,
@@ -176,33 +177,6 @@ pub(crate) fn intent(tx: &mut dyn Tx, id: StepId) -> Result<Option<Step>> {
     rows.first().map(step).transpose()
 }
 
-/// The steps that these tasks began themselves and that must not run twice, in the order of their
-/// last runs.
-pub(crate) fn begun_by(tx: &mut dyn Tx, tasks: Vec<TaskId>) -> Result<Vec<Step>> {
-    if tasks.is_empty() {
-        return Ok(Vec::new());
-    }
-    let tasks = tasks.into_iter().map(|task| task.0).collect();
-    let mut begun = steps(&tx.run(Call::one(&BEGUN_BY, vec![Value::UuidList(tasks)]))?)?;
-    begun.sort_by_key(Step::place);
-    Ok(begun)
-}
-
-/// The steps of this key that these tasks began themselves and that must not run twice.
-pub(crate) fn begun_as(tx: &mut dyn Tx, tasks: Vec<TaskId>, key: &StepKey) -> Result<Vec<Step>> {
-    let tasks = Value::UuidList(tasks.into_iter().map(|task| task.0).collect());
-    let key = [key.name.as_str().into(), key.inputs_hash.as_str().into(), key.occurrence.into()];
-    let params = std::iter::once(tasks).chain(key).collect();
-    steps(&tx.run(Call::one(&BEGUN_AS, params))?)
-}
-
-/// The number of the run that begins now. Whoever begins a step of a replay, or makes one, holds
-/// the lock of its family, so that numbers are in the order of what they saw.
-pub(crate) fn next_run(tx: &mut dyn Tx) -> Result<i64> {
-    let rows = tx.run(Call::one(&NEXT_RUN, vec![]))?;
-    rows.first().ok_or_else(|| Error::Corrupt("a run without a number".into()))?.int(0)
-}
-
 /// The steps of a task, oldest first, after `after_seq`.
 pub(crate) fn list(tx: &mut dyn Tx, task: TaskId, after_seq: i64, limit: i64) -> Result<Vec<Step>> {
     steps(&tx.run(Call::one(&LIST, vec![task.0.into(), after_seq.into(), limit.into()]))?)
@@ -218,7 +192,6 @@ pub(crate) struct NewStep<'a> {
     pub lease: LeaseId,
     pub attempt: i32,
     pub actor: &'a str,
-    pub run: Option<i64>,
     pub now: Timestamp,
 }
 
@@ -243,9 +216,57 @@ pub(crate) fn insert(tx: &mut dyn Tx, new: &NewStep<'_>) -> Result<()> {
         new.actor.into(),
         new.now.into(),
         has_ended.then_some(new.now).into(),
-        new.run.into(),
     ];
     tx.run(Call::one(&INSERT, params)).map(drop)
+}
+
+/// The number of the run that begins now: of the log's numbers, so that the first entry of a task
+/// says which runs began after it was made. SQLite's log has room for a million of them between
+/// two entries. Whoever begins a step of a replay, or makes one, holds the lock of its family, so
+/// that numbers are in the order of what they saw.
+pub(crate) const fn next_run(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Postgres => "nextval('task_history_seq')",
+        Dialect::Sqlite => {
+            "max((SELECT coalesce(max(run), 0) + 1 FROM step WHERE run IS NOT NULL), \
+             (SELECT coalesce(max(seq), 0) * 1048576 FROM task_history))"
+        }
+    }
+}
+
+/// A step that must not run twice, and begins now.
+pub(crate) struct Intent<'a> {
+    pub task: TaskId,
+    pub step: &'a CheckedStep,
+    pub lease: LeaseId,
+    pub attempt: i32,
+    pub actor: &'a str,
+    pub now: Timestamp,
+}
+
+/// Writes the intent of a step, or that a step of the task begins once more. It answers with the
+/// number of the run.
+pub(crate) fn begin<'a>(intent: &Intent<'_>, is_known: bool) -> Call<'a> {
+    let CheckedStep { key, kind, inputs } = intent.step;
+    let which = [intent.task.0.into(), key.id(intent.task).0.into()];
+    let holder = [intent.lease.0.into(), intent.attempt.into(), intent.actor.into()];
+    if is_known {
+        return Call::one(&BEGIN_AGAIN, which.into_iter().chain(holder).collect());
+    }
+    let what = [
+        key.name.as_str().into(),
+        kind.as_str().into(),
+        key.inputs_hash.as_str().into(),
+        key.occurrence.into(),
+        Value::Json(inputs.clone()),
+    ];
+    let params = which.into_iter().chain(what).chain(holder).chain([intent.now.into()]);
+    Call::one(&BEGIN, params.collect())
+}
+
+/// The number in what [`begin`] answers.
+pub(crate) fn run_of(rows: &[Row]) -> Result<i64> {
+    rows.first().ok_or_else(|| Error::Corrupt("a run without a number".into()))?.int(0)
 }
 
 /// Writes what became of a step.
@@ -281,7 +302,7 @@ pub(crate) fn copy(
     if ids.is_empty() {
         return Ok(());
     }
-    let run = next_run(tx)?;
+    let run = run_of(&tx.run(Call::one(&NEXT_RUN, vec![]))?)?;
     let items = ids.into_iter().map(|(new, old)| vec![new.0.into(), old.0.into()]).collect();
     let given = vec![task.0.into(), origin.0.into(), run.into()];
     tx.run(Call::each(&COPY, given, items)).map(drop)

@@ -8,20 +8,21 @@
 use super::cold;
 use crate::error::Result;
 use crate::statement;
-use crate::step::{self, Step};
 use crate::tx::{Call, Tx};
-use crate::value::Row;
-use windlass_domain::id::TaskId;
+use crate::value::{Row, Value};
+use windlass_domain::id::{StepId, TaskId};
 use windlass_domain::replay::{Elsewhere, MAX_COUNTED, Made, came_between};
-use windlass_domain::step::StepKey;
+use windlass_domain::step::{Place, StepKey};
 
 statement!(shared ROOT, "replay/root");
+statement!(LINE, "replay/line");
 statement!(COUNT, "replay/count");
-statement!(FAMILY, "replay/family");
-statement!(MADE, "replay/made");
+statement!(BEGUN, "replay/begun");
+statement!(BEGUN_AS, "replay/begun_as");
 
 /// All of the above.
-pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&ROOT, &COUNT, &FAMILY, &MADE];
+pub(super) static STATEMENTS: &[&crate::statement::Statement] =
+    &[&ROOT, &LINE, &COUNT, &BEGUN, &BEGUN_AS];
 
 /// The task that all others of a family repeat.
 pub(super) fn root(tx: &mut dyn Tx, task: TaskId) -> Result<TaskId> {
@@ -45,46 +46,50 @@ pub(super) fn count(tx: &mut dyn Tx, root: TaskId, most: i64) -> Result<i64> {
     rows.first().map_or(Ok(0), |row| row.int(0))
 }
 
-/// The tasks of a family but this one.
-fn others(tx: &mut dyn Tx, root: TaskId, task: TaskId) -> Result<Vec<TaskId>> {
-    let rows = tx.run(Call::one(&FAMILY, vec![root.0.into(), MAX_COUNTED.into()]))?;
-    let members = rows.iter().map(|row| row.uuid(0).map(TaskId));
-    members.filter(|member| !member.as_ref().is_ok_and(|member| *member == task)).collect()
-}
-
-fn made(tx: &mut dyn Tx, task: TaskId) -> Result<Option<Made>> {
-    let rows = tx.run(Call::one(&MADE, vec![task.0.into()]))?;
-    let made = |row: &Row| Ok(Made { run: row.maybe(0, Row::int)?, at: row.time(1)? });
-    rows.first().map(made).transpose()
-}
-
-/// What others of the family than `task` began that must not run twice.
+/// What others of the family than `task` began that must not run twice, in the order of their last
+/// runs.
 pub(super) fn begun_elsewhere(
     tx: &mut dyn Tx,
     root: TaskId,
     task: TaskId,
 ) -> Result<Vec<Elsewhere>> {
-    let others = others(tx, root, task)?;
-    Ok(step::begun_by(tx, others)?.into_iter().map(elsewhere).collect())
+    let rows = tx.run(Call::one(&BEGUN, others(root, task).collect()))?;
+    let mut begun = rows.iter().map(elsewhere).collect::<Result<Vec<_>>>()?;
+    begun.sort_by_key(|step| step.place);
+    Ok(begun)
 }
 
 /// Whether another task of the family began this very step since `task` was made, which is locked:
 /// then nobody who permitted the replay knew of it. Locks the root of a replay.
 pub(super) fn was_begun_since(tx: &mut dyn Tx, task: TaskId, key: &StepKey) -> Result<bool> {
-    let root = locked_root(tx, task)?;
+    let line = tx.run(Call::one(&LINE, vec![task.0.into(), MAX_COUNTED.into()]))?;
+    let Some(line) = line.first() else { return Ok(false) };
+    let root = TaskId(line.uuid(0)?);
     if root == task {
         return Ok(false);
     }
-    let Some(made) = made(tx, task)? else {
-        return Ok(false);
-    };
-    let others = others(tx, root, task)?;
-    let begun = step::begun_as(tx, others, key)?.into_iter().map(elsewhere);
-    Ok(begun.into_iter().any(|step| came_between(&step, made)))
+    let made = Made { run: line.maybe(1, Row::int)?, at: line.time(2)? };
+    cold::load(tx, root)?;
+    let key = [key.name.as_str().into(), key.inputs_hash.as_str().into(), key.occurrence.into()];
+    let rows = tx.run(Call::one(&BEGUN_AS, others(root, task).chain(key).collect()))?;
+    let begun = rows.iter().map(elsewhere).collect::<Result<Vec<_>>>()?;
+    Ok(begun.iter().any(|step| came_between(step, made)))
 }
 
-fn elsewhere(step: Step) -> Elsewhere {
-    let (id, task, key, place) = (step.id, step.task_id, step.key(), step.place());
-    let Step { status, effect, ended_at, .. } = step;
-    Elsewhere { id, task, key, place, status, effect, ended_at }
+/// The family of a root but one task, as statements name it.
+fn others(root: TaskId, task: TaskId) -> impl Iterator<Item = Value> {
+    [root.0.into(), MAX_COUNTED.into(), task.0.into()].into_iter()
+}
+
+fn elsewhere(row: &Row) -> Result<Elsewhere> {
+    let text = |index| row.text(index).map(str::to_owned);
+    Ok(Elsewhere {
+        id: StepId(row.uuid(0)?),
+        task: TaskId(row.uuid(1)?),
+        key: StepKey { name: text(2)?, inputs_hash: text(3)?, occurrence: row.int32(4)? },
+        place: Place { seq: row.int(5)?, run: row.maybe(6, Row::int)? },
+        status: row.named(7)?,
+        effect: row.maybe(8, Row::named)?,
+        ended_at: row.maybe(9, Row::time)?,
+    })
 }

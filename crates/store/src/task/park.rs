@@ -197,7 +197,6 @@ fn park(tx: &mut dyn Tx, item: &Park) -> Result<Outcome<Parked>> {
         lease: holder.lease,
         attempt: task.attempt,
         actor: &holder.actor,
-        run: None,
         now,
     };
     if let Some(came) = came {

@@ -8,7 +8,7 @@ use super::{Tasks, family};
 use crate::error::Result;
 use crate::group::{Bounds, Group, Outcome};
 use crate::statement;
-use crate::step::{self, NewStep, Step};
+use crate::step::{self, Intent, NewStep, Step};
 use crate::store::{Lane, Store};
 use crate::tx::{Call, Tx};
 use crate::value::Value;
@@ -290,7 +290,6 @@ fn record_again(tx: &mut dyn Tx, item: &RecordStep) -> Result<Outcome<Recorded>>
         lease: holder.lease,
         attempt: task.attempt,
         actor: &holder.actor,
-        run: None,
         now,
     };
     step::insert(tx, &new)?;
@@ -335,33 +334,22 @@ fn begin(tx: &mut dyn Tx, item: &BeginStep) -> Result<Outcome<Begun>> {
         }
         (Begin::Done | Begin::Rejected, Some(step)) => Ok(Ok(Begun::Ended(Box::new(step)))),
         (Begin::Doubt, Some(step)) => doubt(tx, holder, task, step).map(Err),
-        (_, Some(mut step)) => {
-            (step.status, step.lease_id) = (StepState::Begun, Some(holder.lease));
-            (step.error, step.effect, step.ended_at) = (None, None, None);
-            step.checkpoint_digest = None;
-            (step.attempt, step.actor) = (task.attempt, holder.actor.clone());
-            step.run = Some(step::next_run(tx)?);
-            step::save(tx, &step)?;
-            Ok(Ok(Begun::New(id, step.run)))
-        }
-        (follows, None) => {
-            let (now, run) = (tx.now()?, Some(step::next_run(tx)?));
-            let new = NewStep {
+        (follows, known) => {
+            let intent = Intent {
                 task: task.id,
                 step: &item.step,
-                idempotent: false,
-                status: StepState::Begun,
-                result: None,
                 lease: holder.lease,
                 attempt: task.attempt,
                 actor: &holder.actor,
-                run,
-                now,
+                now: tx.now()?,
             };
-            step::insert(tx, &new)?;
+            let call = step::begin(&intent, known.is_some());
             if follows != Begin::Doubt {
-                return Ok(Ok(Begun::New(id, run)));
+                // The last word of this transaction, so it travels with COMMIT.
+                let rows = tx.run_and_commit(vec![call])?.pop().unwrap_or_default();
+                return Ok(Ok(Begun::New(id, Some(step::run_of(&rows)?))));
             }
+            tx.run(call)?;
             // Another task of the family was quicker: whether this one may as well, a person says.
             let step = step::find(tx, task.id, id)?.ok_or_else(cold::no_answer)?;
             doubt(tx, holder, task, step).map(Err)

@@ -103,6 +103,9 @@ fn hot() -> Vec<Case> {
 }
 
 fn replays() -> Vec<Case> {
+    let there = format!("'{THERE}'");
+    let family = [(1, there.as_str()), (2, "10000"), (3, there.as_str())];
+    let of_step: &[&str] = &["task_spec_replay", "step_task"];
     vec![
         reads(
             "replay/root",
@@ -117,16 +120,18 @@ fn replays() -> Vec<Case> {
             &["task_spec_replay"],
         ),
         reads(
-            "replay/family",
+            "replay/line",
             &[(1, &format!("'{THERE}'")), (2, "10000")],
-            &["task_spec_replay"],
-            &["task_spec_replay"],
-        ),
-        reads(
-            "replay/made",
-            &[(1, &format!("'{THERE}'"))],
             &["task_history_task", "task_spec_pkey"],
             &["task_history_task", SPEC_KEY],
+        ),
+        // There are no steps here, so PostgreSQL reads all of them.
+        reads("replay/begun", &family, &["task_spec_replay"], of_step),
+        reads(
+            "replay/begun_as",
+            &[family[0], family[1], family[2], (4, "'pay'"), (5, "'0'"), (6, "0")],
+            &["task_spec_replay"],
+            of_step,
         ),
     ]
 }
@@ -203,9 +208,9 @@ fn duties() -> Vec<Case> {
         writes("task/held_by", &[(1, "'w1'")], &["task_state_holder"], &["task_state_holder"]),
         writes(
             "retention/expired",
-            &at,
-            &["task_state_finished_inference"],
-            &["task_state_finished_inference"],
+            &[at[0], at[1], (3, "10000")],
+            &["task_state_finished_inference", "task_spec_replay", "task_spec_pkey"],
+            &["task_state_finished_inference", "task_spec_replay", SPEC_KEY],
         ),
         writes("retention/remove_state", &some, &["task_state_pkey"], &[STATE_KEY]),
         writes("retention/remove_spec", &some, &["task_spec_pkey"], &[SPEC_KEY]),

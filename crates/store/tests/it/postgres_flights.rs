@@ -1,6 +1,7 @@
 //! How often a transaction crosses the network, counted by a proxy between store and server.
 
 use crate::postgres::{Fixture, INSERT, item};
+use crate::world::{claim_of, fail, finish_of, job};
 use serde_json::json;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -9,14 +10,19 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use uuid::Uuid;
 use windlass_domain::agent::AgentSpec;
+use windlass_domain::failure::TaskError;
 use windlass_domain::id::{MessageId, TaskId};
 use windlass_domain::message::{LEASE_MS, NewMessage};
+use windlass_domain::replay::ReplayFrom;
+use windlass_domain::step::{Effect, StepInput, check};
 use windlass_store::agent::Agents;
 use windlass_store::message::{Claim, Ending, Messages, Speaker, Whose};
 use windlass_store::migration;
 use windlass_store::postgres::{self, Options};
 use windlass_store::store::{Lane, Store};
-use windlass_store::task::Tasks;
+use windlass_store::task::{
+    Assignment, BeginStep, Begun, Claim as Claiming, Consent, Holder, Replay, StepEnd, Tasks,
+};
 use windlass_store::tx::Call;
 
 /// A proxy that counts flights: bytes from the client after bytes from the server.
@@ -187,5 +193,69 @@ fn a_read_of_one_statement_is_one_flight() {
     flights_of(true);
     flights_of(false);
     assert_eq!((flights_of(true), flights_of(false)), (1, 1));
+    store.close();
+}
+
+/// It took seven, and eleven in a replay: the number of the run, the making of the task and the
+/// members of its family were asked for one after the other, and COMMIT went alone.
+#[test]
+fn a_step_that_must_not_run_twice_begins_in_five_flights_and_in_a_replay_in_seven() {
+    let fixture = Fixture::new();
+    let proxy = Proxy::start(fixture.database.port());
+    let options = Options { write_connections: 1, read_connections: 1, ..Options::default() };
+    let postgres = postgres::open(&fixture.database.url_through(proxy.port), options).unwrap();
+    let store = Store::new(postgres);
+    fixture.runtime.block_on(migration::up(&fixture.store)).unwrap();
+    // What is not counted goes the straight way.
+    let (near, tasks) = (Tasks::new(fixture.store.clone()), Tasks::new(store.clone()));
+    let claimed = async || {
+        let claim = Claiming { start: true, ..claim_of("w1", &["q"], 1) };
+        near.claim(claim).await.unwrap().pop().expect("a ready task")
+    };
+    let flights_of = async |held: &Assignment, name: &str| {
+        let input = StepInput { name, kind: None, inputs: None, occurrence: None };
+        let holder = Holder::new(held.task.id, held.lease_id, "w1");
+        let item = BeginStep { holder, step: check(&input).unwrap() };
+        let before = proxy.flights.load(Ordering::SeqCst);
+        let begun = tasks.begin_step(item).await.unwrap();
+        let flights = proxy.flights.load(Ordering::SeqCst) - before;
+        let Begun::New(id, run) = begun else { panic!("it may run") };
+        assert!(run.is_some());
+        (id, run, flights)
+    };
+    fixture.runtime.block_on(async {
+        for lane in [Lane::Heartbeat, Lane::Read, Lane::Write] {
+            store.run(lane, "warm", |tx| tx.now()).await.unwrap();
+        }
+        near.submit(vec![job()]).await.pop().unwrap().unwrap();
+        let held = claimed().await;
+        // The first of each prepares its statements.
+        flights_of(&held, "warm").await;
+        let (id, first, flights) = flights_of(&held, "pay").await;
+        assert_eq!(flights, 5);
+        let error = TaskError::new("TIMEOUT", "nothing was sent");
+        let end = async || {
+            let end = StepEnd::Fail { error: error.clone(), effect: Effect::None };
+            near.end_step(id, held.lease_id, None, "w1".into(), end).await.unwrap();
+        };
+        end().await;
+        let (_, second, _) = flights_of(&held, "pay").await;
+        assert!(second > first);
+        end().await;
+        let (_, third, flights) = flights_of(&held, "pay").await;
+        assert_eq!((flights, third > second), (5, true));
+        near.finish(vec![finish_of(&held, fail("INVALID_INPUT"))]).await.pop().unwrap().unwrap();
+        let replay = Replay {
+            origin: held.task.id,
+            id: TaskId(Uuid::now_v7()),
+            from: ReplayFrom::Beginning,
+            allow_non_idempotent: true,
+            actor: "olga".into(),
+        };
+        near.replay(replay, Consent::Given).await.unwrap();
+        let held = claimed().await;
+        flights_of(&held, "warm").await;
+        assert_eq!(flights_of(&held, "pay").await.2, 7);
+    });
     store.close();
 }

@@ -1,3 +1,0 @@
--- The steps that these tasks began themselves and that must not run twice.
-SELECT {step_columns} FROM step
-WHERE task_id = ANY ($1::uuid[]) AND NOT idempotent AND copied_from IS NULL
