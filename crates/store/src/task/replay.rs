@@ -12,8 +12,9 @@ use super::{Tasks, cold, family};
 use crate::error::Result;
 use crate::group::Outcome;
 use crate::statement;
-use crate::step::{self, Step};
+use crate::step;
 use crate::tx::{Call, Tx};
+use crate::value::Row;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use windlass_domain::id::{StepId, TaskId};
@@ -21,15 +22,17 @@ use windlass_domain::json;
 use windlass_domain::refusal::Refusal;
 use windlass_domain::replay::{Agreed, Origin, Past, Plan, ReplayFrom, needs_approval, plan};
 use windlass_domain::snapshot::Snapshot;
+use windlass_domain::step::{Place, StepKey};
 use windlass_domain::task::{NewTask, When};
 
 statement!(COPY_CHECKPOINT, "replay/copy_checkpoint");
+statement!(shared PAST, "step/past");
 
 /// All of the above.
-pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&COPY_CHECKPOINT];
+pub(super) static STATEMENTS: &[&crate::statement::Statement] = &[&COPY_CHECKPOINT, &PAST];
 
-/// How many steps are read at once.
-const PAGE: i64 = 500;
+/// How many steps are read at once, without their results.
+const PAGE: i64 = 5_000;
 
 /// What is to be replayed. It is kept as JSON with an approval that it waits for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -171,52 +174,53 @@ fn plan_of(
     replay: &Replay,
     task: &Task,
     root: TaskId,
-    steps: &[Step],
+    steps: &[Past],
 ) -> Result<Result<Plan, Refusal>> {
     let elsewhere = family::begun_elsewhere(tx, root, replay.origin)?;
     let origin = Origin {
         state: task.status,
         has_checkpoint: task.checkpoint.is_some(),
-        steps: &past(steps),
+        steps,
         elsewhere: &elsewhere,
     };
     Ok(plan(&origin, &replay.from, replay.allow_non_idempotent).map_err(Refusal::from))
 }
 
-fn copy_steps(tx: &mut dyn Tx, replay: &Replay, steps: &[Step], plan: &Plan) -> Result<()> {
+fn copy_steps(tx: &mut dyn Tx, replay: &Replay, steps: &[Past], plan: &Plan) -> Result<()> {
     let reused: std::collections::HashSet<StepId> = plan.reused().collect();
     let copies = steps
         .iter()
         .filter(|step| reused.contains(&step.id))
-        .map(|step| (step.key().id(replay.id), step.id));
+        .map(|step| (step.key.id(replay.id), step.id));
     step::copy(tx, replay.id, replay.origin, copies.collect())
 }
 
-fn all_steps(tx: &mut dyn Tx, task: TaskId) -> Result<Vec<Step>> {
-    let mut all: Vec<Step> = Vec::new();
+fn all_steps(tx: &mut dyn Tx, task: TaskId) -> Result<Vec<Past>> {
+    let mut all: Vec<Past> = Vec::new();
     loop {
-        let after = all.last().map_or(0, |step| step.seq);
-        let page = step::list(tx, task, after, PAGE)?;
-        let is_last = (page.len() as i64) < PAGE;
-        all.extend(page);
-        if is_last {
+        let after = all.last().map_or(0, |step| step.place.seq);
+        let rows = tx.run(Call::one(&PAST, vec![task.0.into(), after.into(), PAGE.into()]))?;
+        for row in &rows {
+            all.push(past(row)?);
+        }
+        if (rows.len() as i64) < PAGE {
             return Ok(all);
         }
     }
 }
 
-fn past(steps: &[Step]) -> Vec<Past> {
-    let past = |step: &Step| Past {
-        id: step.id,
-        key: step.key(),
-        place: step.place(),
-        begun_at: step.created_at,
-        idempotent: step.idempotent,
-        status: step.status,
-        effect: step.effect,
-        expired: step.expired_at.is_some(),
-    };
-    steps.iter().map(past).collect()
+fn past(row: &Row) -> Result<Past> {
+    let text = |index| row.text(index).map(str::to_owned);
+    Ok(Past {
+        id: StepId(row.uuid(0)?),
+        key: StepKey { name: text(1)?, inputs_hash: text(2)?, occurrence: row.int32(3)? },
+        place: Place { seq: row.int(4)?, run: row.maybe(5, Row::int)? },
+        begun_at: row.time(6)?,
+        idempotent: row.bool(7)?,
+        status: row.named(8)?,
+        effect: row.maybe(9, Row::named)?,
+        expired: row.maybe(10, Row::time)?.is_some(),
+    })
 }
 
 /// What was submitted once, now without a key: a replay is wanted even if the origin had one.

@@ -6,7 +6,7 @@ use serde_json::json;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use uuid::Uuid;
 use windlass_domain::agent::AgentSpec;
@@ -21,7 +21,8 @@ use windlass_store::migration;
 use windlass_store::postgres::{self, Options};
 use windlass_store::store::{Lane, Store};
 use windlass_store::task::{
-    Assignment, BeginStep, Begun, Claim as Claiming, Consent, Holder, Replay, StepEnd, Tasks,
+    Assignment, BeginStep, Begun, Claim as Claiming, Consent, Holder, RecordStep, Replay, StepEnd,
+    Tasks,
 };
 use windlass_store::tx::Call;
 
@@ -29,46 +30,49 @@ use windlass_store::tx::Call;
 struct Proxy {
     port: u16,
     flights: Arc<AtomicU32>,
+    /// What the server has said so far, in bytes.
+    told: Arc<AtomicUsize>,
 }
 
 impl Proxy {
     fn start(server: u16) -> Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let flights = Arc::new(AtomicU32::new(0));
-        let counted = Arc::clone(&flights);
+        let (flights, told) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (counted, weighed) = (Arc::clone(&flights), Arc::clone(&told));
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let server = TcpStream::connect(("127.0.0.1", server)).unwrap();
-                connect(client, server, Arc::clone(&counted));
+                connect(client, server, Arc::clone(&counted), Arc::clone(&weighed));
             }
         });
-        Proxy { port, flights }
+        Proxy { port, flights, told }
     }
 }
 
-fn connect(client: TcpStream, server: TcpStream, flights: Arc<AtomicU32>) {
+fn connect(client: TcpStream, server: TcpStream, flights: Arc<AtomicU32>, told: Arc<AtomicUsize>) {
     let replied = Arc::new(AtomicBool::new(true));
     let (from_client, to_client) = (client.try_clone().unwrap(), client);
     let (from_server, to_server) = (server.try_clone().unwrap(), server);
     let seen = Arc::clone(&replied);
-    pump(from_client, to_server, move || {
+    pump(from_client, to_server, move |_| {
         if seen.swap(false, Ordering::SeqCst) {
             flights.fetch_add(1, Ordering::SeqCst);
         }
     });
-    pump(from_server, to_client, move || {
+    pump(from_server, to_client, move |bytes| {
+        told.fetch_add(bytes, Ordering::SeqCst);
         // What the client sends without waiting for this answer arrives before it is handed on.
         std::thread::sleep(Duration::from_millis(50));
         replied.store(true, Ordering::SeqCst);
     });
 }
 
-fn pump(mut from: TcpStream, mut to: TcpStream, before: impl Fn() + Send + 'static) {
+fn pump(mut from: TcpStream, mut to: TcpStream, before: impl Fn(usize) + Send + 'static) {
     std::thread::spawn(move || {
         let mut buffer = vec![0; 1 << 20];
         while let Ok(count @ 1..) = from.read(&mut buffer) {
-            before();
+            before(count);
             if to.write_all(&buffer[..count]).is_err() {
                 break;
             }
@@ -256,6 +260,56 @@ fn a_step_that_must_not_run_twice_begins_in_five_flights_and_in_a_replay_in_seve
         let held = claimed().await;
         flights_of(&held, "warm").await;
         assert_eq!(flights_of(&held, "pay").await.2, 7);
+    });
+    store.close();
+}
+
+/// All results of the origin and of its family were read, under their locks.
+#[test]
+fn a_replay_is_planned_and_made_without_reading_results() {
+    const LARGE: usize = 200_000;
+    let fixture = Fixture::new();
+    let proxy = Proxy::start(fixture.database.port());
+    let options = Options { write_connections: 1, read_connections: 1, ..Options::default() };
+    let postgres = postgres::open(&fixture.database.url_through(proxy.port), options).unwrap();
+    let store = Store::new(postgres);
+    fixture.runtime.block_on(migration::up(&fixture.store)).unwrap();
+    let (near, tasks) = (Tasks::new(fixture.store.clone()), Tasks::new(store.clone()));
+    let result = format!("\"{}\"", "x".repeat(LARGE));
+    // One step that may run twice and one that must not, each with a large result.
+    let work = async || {
+        let claim = Claiming { start: true, ..claim_of("w1", &["q"], 1) };
+        let held = near.claim(claim).await.unwrap().pop().expect("a ready task");
+        let input = |name| StepInput { name, kind: None, inputs: None, occurrence: None };
+        let holder = || Holder::new(held.task.id, held.lease_id, "w1");
+        let (step, result) = (check(&input("read")).unwrap(), result.clone());
+        let item = RecordStep { holder: holder(), step, result, checkpoint: None };
+        near.record_steps(vec![item]).await.pop().unwrap().unwrap();
+        let item = BeginStep { holder: holder(), step: check(&input("pay")).unwrap() };
+        let Begun::New(id, run) = near.begin_step(item).await.unwrap() else { panic!("new") };
+        let end =
+            StepEnd::Complete { result: format!("\"{}\"", "y".repeat(LARGE)), checkpoint: None };
+        near.end_step(id, held.lease_id, run, "w1".into(), end).await.unwrap();
+        near.finish(vec![finish_of(&held, fail("INVALID_INPUT"))]).await.pop().unwrap().unwrap();
+        held.task.id
+    };
+    let replay = |origin, from, allow_non_idempotent| {
+        let (id, actor) = (TaskId(Uuid::now_v7()), "olga".into());
+        Replay { origin, id, from, allow_non_idempotent, actor }
+    };
+    fixture.runtime.block_on(async {
+        near.submit(vec![job()]).await.pop().unwrap().unwrap();
+        let origin = work().await;
+        let again = replay(origin, ReplayFrom::Beginning, true);
+        near.replay(again, Consent::Given).await.unwrap();
+        work().await;
+        let before = proxy.told.load(Ordering::SeqCst);
+        let last = replay(origin, ReplayFrom::LastCheckpoint, false);
+        let planned = tasks.plan_replay(last.clone()).await.unwrap();
+        assert_eq!(planned.reused().count(), 2);
+        tasks.replay(last, Consent::Given).await.unwrap();
+        let told = proxy.told.load(Ordering::SeqCst) - before;
+        assert!(told < LARGE, "{told} bytes were read");
     });
     store.close();
 }
