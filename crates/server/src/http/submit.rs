@@ -26,6 +26,7 @@ use windlass::store::task::Submitted;
 pub(super) const DUPLICATE: HeaderName = HeaderName::from_static("windlass-duplicate");
 const PAYLOAD_DIFFERS: HeaderName = HeaderName::from_static("windlass-payload-differs");
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const KEY_POINTER: &str = "/idempotency_key";
 
 /// A new task. `queue` may be left out when `agent`, `callee` or `pool` says where it goes.
 #[derive(Deserialize, ToSchema)]
@@ -114,6 +115,22 @@ pub struct KeyHeader {
     idempotency_key: Option<String>,
 }
 
+/// The key of a batch, as a header.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[allow(dead_code)] // The document's view of a header that `spread_key` reads.
+pub struct BatchKeyHeader {
+    /// For all tasks of the batch that have no key of their own: the task at place 17, counted from
+    /// 0, gets this key with `/17` behind it.
+    #[param(
+        rename = "Idempotency-Key",
+        min_length = 1,
+        max_length = 251,
+        pattern = "^[!-~]([ -~]*[!-~])?$"
+    )]
+    idempotency_key: Option<String>,
+}
+
 /// Submit a task.
 #[utoipa::path(post, path = "/v1/tasks", tag = "tasks",
     operation_id = "submit_task", params(SubmitParams, KeyHeader),
@@ -188,17 +205,36 @@ pub(super) fn no_outcome() -> windlass::store::error::Error {
     windlass::store::error::Error::Internal { operation: "submit".into(), detail }
 }
 
+/// The header `Idempotency-Key`.
+fn key(headers: &HeaderMap) -> Result<Option<&str>> {
+    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+    let detail = "the header must be plain ASCII";
+    let key = value.to_str();
+    key.map(Some).map_err(|_| Problem::field(KEY_POINTER, "bad_character", detail))
+}
+
+/// The header of a batch is for all of its tasks: each gets a key from it by its place, unless it
+/// has one of its own.
+fn spread_key(requests: &mut [Result<SubmitRequest>], headers: &HeaderMap) -> Result<()> {
+    let Some(key) = key(headers)? else { return Ok(()) };
+    if key.is_empty() {
+        return Err(Problem::field(KEY_POINTER, "required", "must not be empty"));
+    }
+    for (index, request) in requests.iter_mut().enumerate() {
+        if let Ok(request) = request {
+            request.idempotency_key.get_or_insert_with(|| format!("{key}/{index}"));
+        }
+    }
+    Ok(())
+}
+
 /// The header is the same as the field; both must agree.
 pub(super) fn take_key(request: &mut SubmitRequest, headers: &HeaderMap) -> Result<()> {
-    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(()) };
-    let pointer = "/idempotency_key";
-    let key = value
-        .to_str()
-        .map_err(|_| Problem::field(pointer, "bad_character", "the header must be plain ASCII"))?;
+    let Some(key) = key(headers)? else { return Ok(()) };
     match &request.idempotency_key {
         Some(given) if given != key => {
             let detail = "differs from the header Idempotency-Key; give one of them";
-            Err(Problem::field(pointer, "conflict", detail))
+            Err(Problem::field(KEY_POINTER, "conflict", detail))
         }
         _ => {
             request.idempotency_key = Some(key.to_owned());
@@ -308,7 +344,7 @@ pub struct NoParams {}
 
 /// Submit many tasks.
 #[utoipa::path(post, path = "/v1/tasks/batch", tag = "tasks",
-    operation_id = "submit_tasks", request_body = BatchRequest,
+    operation_id = "submit_tasks", params(BatchKeyHeader), request_body = BatchRequest,
     responses(
         (status = 201, description = "All were taken", body = BatchAnswer),
         (status = 200, description = "Each has its own outcome", body = BatchAnswer)))]
@@ -316,10 +352,12 @@ pub async fn submit_batch(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
     Params(NoParams {}): Params<NoParams>,
+    headers: HeaderMap,
     Body(batch): Body<BatchRequest>,
 ) -> Result<Response> {
     validate::batch("/tasks", batch.tasks.len(), 0)?;
-    let requests: Vec<Result<SubmitRequest>> = batch.tasks.into_iter().map(typed).collect();
+    let mut requests: Vec<Result<SubmitRequest>> = batch.tasks.into_iter().map(typed).collect();
+    spread_key(&mut requests, &headers)?;
     api.engine.know_agents(requests.iter().flatten()).await?;
     let tasks = requests.into_iter().enumerate().map(|(index, request)| {
         let prefix = format!("/tasks/{index}");

@@ -1,6 +1,7 @@
 //! Many tasks in one request: all or none, or each for itself.
 
 use super::server::{Server, column};
+use reqwest::Method;
 use serde_json::{Value as Json, json};
 
 super::facts!(
@@ -9,6 +10,7 @@ super::facts!(
     an_atomic_batch_that_meets_a_used_key_writes_nothing_and_names_the_task,
     a_batch_that_is_not_atomic_gives_each_task_its_own_outcome,
     a_repeated_batch_is_the_same_tasks,
+    the_header_idempotency_key_of_a_batch_is_for_each_of_its_tasks,
     a_batch_of_a_thousand_is_taken_and_one_more_is_refused,
     an_empty_batch_does_nothing,
 );
@@ -86,6 +88,38 @@ async fn a_repeated_batch_is_the_same_tasks(server: Server) {
     let again = server.post("/v1/tasks/batch", body).await.expect(201);
     assert_eq!(column(&first["results"], "id"), column(&again["results"], "id"));
     assert_eq!(column(&again["results"], "duplicate"), [json!(true), json!(true)]);
+}
+
+/// It was read by nobody, and a batch that was sent again made its tasks twice.
+async fn the_header_idempotency_key_of_a_batch_is_for_each_of_its_tasks(server: Server) {
+    let send = |key: &'static str, body: &Json| {
+        let request = server.request(Method::POST, "/v1/tasks/batch").json(body);
+        server.send(request.header("Idempotency-Key", key))
+    };
+    for (atomic, status) in [(true, 201), (false, 200)] {
+        let key = if atomic { "all" } else { "each" };
+        let own = json!({ "queue": "q", "idempotency_key": format!("own-{key}") });
+        let tasks = json!([{ "queue": "q", "payload": 1 }, own, { "queue": "q", "payload": 1 }]);
+        let body = json!({ "tasks": tasks, "atomic": atomic });
+        let first = send(key, &body).await.expect(status);
+        let again = send(key, &body).await.expect(status);
+        let ids = column(&first["results"], "id");
+        assert!(ids[0] != ids[2], "one key makes one task of each place: {first}");
+        assert_eq!(ids, column(&again["results"], "id"));
+        assert_eq!(column(&again["results"], "duplicate"), vec![json!(true); 3]);
+        let keys = [json!(format!("{key}/0")), json!(format!("own-{key}"))];
+        for (id, key) in ids.iter().zip(keys) {
+            assert_eq!(server.task(id.as_str().unwrap()).await["idempotency_key"], key);
+        }
+    }
+    let other = json!({ "tasks": [{ "queue": "q", "payload": 2 }] });
+    let problem = send("all", &other).await.refused(422, "idempotency_key_reused");
+    assert_eq!(problem["errors"][0]["pointer"], "/tasks/0");
+    for key in ["", "é"] {
+        let problem = send(key, &other).await.refused(422, "validation_failed");
+        assert_eq!(problem["errors"][0]["pointer"], "/idempotency_key");
+    }
+    assert_eq!(server.written().await.0, 6);
 }
 
 async fn a_batch_of_a_thousand_is_taken_and_one_more_is_refused(server: Server) {
