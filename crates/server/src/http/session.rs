@@ -10,7 +10,7 @@ use super::submit::ItemError;
 use super::{Api, cursor};
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::Stream;
@@ -206,14 +206,21 @@ pub struct StreamParams {
             content_type = "text/event-stream")))]
 pub async fn stream(
     State(api): State<Api>,
+    method: Method,
     Id(id): Id<SessionId>,
     Params(params): Params<StreamParams>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
     let assignments = match params.assign {
-        Some(false) => api.engine.open_presence(id).await?,
-        _ => api.engine.open_stream(id).await?,
+        // HEAD comes here too, and only asks: to open a stream would end the one that is open.
+        _ if method == Method::HEAD => {
+            let _ = show(State(api), Id(id)).await?;
+            None
+        }
+        Some(false) => Some(api.engine.open_presence(id).await?),
+        _ => Some(api.engine.open_stream(id).await?),
     };
-    let events = futures_util::stream::unfold(assignments, |mut assignments| async move {
+    let events = futures_util::stream::unfold(assignments, |assignments| async move {
+        let mut assignments = assignments?;
         let event = match assignments.next().await? {
             StreamEvent::Assign(assignment) => sse("assign", &AssignmentBody::from(*assignment)),
             StreamEvent::Cancel { task_id, lease_id } => {
@@ -221,7 +228,7 @@ pub async fn stream(
             }
             StreamEvent::Lost { task_id, lease_id } => sse("lost", &HeldRef { task_id, lease_id }),
         };
-        Some((Ok(event), assignments))
+        Some((Ok(event), Some(assignments)))
     });
     Ok(Sse::new(events).keep_alive(keep_alive()))
 }

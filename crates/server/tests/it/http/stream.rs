@@ -2,6 +2,7 @@
 
 use super::server::{Server, eventually, text};
 use super::sse::Events;
+use reqwest::Method;
 use serde_json::json;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ super::facts!(
     a_stream_tells_of_a_lost_lease,
     a_reconnected_stream_gets_again_what_the_session_holds,
     a_newer_stream_ends_the_older_whose_late_close_changes_nothing,
+    asking_for_the_head_of_a_stream_opens_none,
     losing_a_stream_keeps_jobs_and_gives_inference_back,
     a_stream_keeps_its_session_alive,
     a_stopping_server_ends_its_streams_and_lets_requests_finish,
@@ -35,6 +37,25 @@ async fn a_stream_assigns_what_waits_and_what_comes_up_to_the_slots(server: Serv
     let body = json!({ "lease_id": event.data["lease_id"], "result": 1 });
     server.post(&format!("/v1/tasks/{first}/complete"), body).await.expect(200);
     assert_eq!(stream.expect("assign").await.data["task"]["id"], third.as_str());
+}
+
+/// It was opened, ended the stream that the worker had, and was lost at once.
+async fn asking_for_the_head_of_a_stream_opens_none(server: Server) {
+    let session = server.worker("q", 2).await;
+    let mut stream = open(&server, &session).await;
+    let path = format!("/v1/sessions/{session}");
+    let epoch = server.get(&path).await.expect(200)["stream_epoch"].clone();
+    for query in ["", "?assign=false"] {
+        let head = server.request(Method::HEAD, &format!("{path}/stream{query}"));
+        let head = server.send(head).await;
+        assert_eq!((head.status, head.text.as_str()), (200, ""));
+        assert_eq!(head.header("content-type"), Some("text/event-stream"));
+    }
+    assert_eq!(server.get(&path).await.expect(200)["stream_epoch"], epoch);
+    let id = server.submit("q").await;
+    assert_eq!(stream.expect("assign").await.data["task"]["id"], id.as_str());
+    let nobody = "/v1/sessions/11111111-2222-4333-8444-555555555555/stream";
+    assert_eq!(server.send(server.request(Method::HEAD, nobody)).await.status, 404);
 }
 
 async fn a_stream_tells_of_a_cancel(server: Server) {
