@@ -1,7 +1,7 @@
 //! Accepting connections: bounded in number, with time limits, and a shutdown that lets requests
 //! finish.
 
-use super::impatient::{Impatient, STALLED};
+use super::impatient::{Impatient, SILENT, STALLED};
 use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -45,7 +45,7 @@ pub async fn serve(
         };
         let Some((stream, place)) = accepted else { continue };
         let service = TowerToHyperService::new(routes.clone());
-        let stream = TokioIo::new(Impatient::new(stream, STALLED));
+        let stream = TokioIo::new(Impatient::new(stream, STALLED, SILENT));
         let connection = builder.serve_connection(stream, service).into_owned();
         let watched = graceful.watch(connection);
         tokio::spawn(async move {

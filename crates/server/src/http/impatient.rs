@@ -1,7 +1,9 @@
-//! A connection whose other side must read, now and then, what is written to it.
+//! A connection whose other side must say what it wants, and read, now and then, what is written to it.
 //!
 //! Invariant: who reads slowly is waited for; who has read nothing for [`STALLED`] is let go, and
-//! with it whatever was kept in memory for it alone, such as the rest of a long answer.
+//! with it whatever was kept in memory for it alone, such as the rest of a long answer. So is who has
+//! not said within [`SILENT`] in which protocol it speaks: the time for the head of a request begins
+//! only then.
 
 use std::future::Future;
 use std::io;
@@ -14,18 +16,41 @@ use tokio::time::Sleep;
 /// How long a write may wait for the other side to read something.
 pub const STALLED: Duration = Duration::from_secs(60);
 
+/// How long a connection may take until its first bytes say which protocol it is.
+pub const SILENT: Duration = Duration::from_secs(15);
+/// What HTTP/2 begins with. Anything else is HTTP/1, and has a time limit of its own.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
 /// The connection.
 pub struct Impatient<S> {
     stream: S,
     limit: Duration,
+    /// Until the protocol is known, and how much of [`PREFACE`] has come.
+    silent: Option<(Pin<Box<Sleep>>, usize)>,
     /// Since a write waits.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Impatient<S> {
-    /// Nobody waits yet.
-    pub fn new(stream: S, limit: Duration) -> Impatient<S> {
-        Impatient { stream, limit, waiting: None }
+    /// Nobody waits yet, and nothing was said.
+    pub fn new(stream: S, limit: Duration, silent: Duration) -> Impatient<S> {
+        let silent = Some((Box::pin(tokio::time::sleep(silent)), 0));
+        Impatient { stream, limit, silent, waiting: None }
+    }
+
+    /// What came of a read while the protocol is not known: these bytes, or nothing yet.
+    fn listen(&mut self, bytes: Option<&[u8]>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some((sleep, seen)) = &mut self.silent else { return Poll::Pending };
+        let Some(bytes) = bytes else {
+            let silent = || io::Error::new(io::ErrorKind::TimedOut, "the other side says nothing");
+            return sleep.as_mut().poll(context).map(|()| Err(silent()));
+        };
+        *seen += bytes.len();
+        let is_open = !bytes.is_empty() && *seen < PREFACE.len();
+        if !(is_open && PREFACE[..*seen].ends_with(bytes)) {
+            self.silent = None;
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// What came of a write: it went on, or it has waited too long.
@@ -51,7 +76,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Impatient<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        match &read {
+            _ if self.silent.is_none() => read,
+            Poll::Ready(Ok(())) => self.listen(Some(&buffer.filled()[before..]), context),
+            Poll::Ready(Err(_)) => read,
+            Poll::Pending => self.listen(None, context),
+        }
     }
 }
 
@@ -101,7 +133,7 @@ mod tests {
     async fn who_reads_slowly_is_waited_for_and_who_does_not_read_is_let_go() {
         let limit = Duration::from_millis(400);
         let (near, mut far) = tokio::io::duplex(8);
-        let mut near = Impatient::new(near, limit);
+        let mut near = Impatient::new(near, limit, limit);
         // Each byte is read well within the limit, all of them together far beyond it.
         let reading = async {
             let mut byte = [0];
@@ -116,5 +148,33 @@ mod tests {
         let stalled = near.write_all(&[0; 32]).await.unwrap_err();
         assert_eq!(stalled.kind(), io::ErrorKind::TimedOut);
         drop(far);
+    }
+
+    /// Such connections were kept for ever: the time for a head begins with its protocol.
+    #[tokio::test]
+    async fn who_does_not_say_which_protocol_it_speaks_is_let_go() {
+        let limit = Duration::from_millis(100);
+        for (said, is_let_go) in [
+            (&b""[..], true),
+            (b"PRI * HT", true),
+            (b"GET / HTTP/1.0\r\n\r\n", false),
+            (b"PRI / HTTP/1.1\r\n", false),
+            (PREFACE, false),
+        ] {
+            let (near, mut far) = tokio::io::duplex(64);
+            let mut near = Impatient::new(near, STALLED, limit);
+            let reading = async {
+                let mut bytes = [0; 5];
+                loop {
+                    if let Err(error) = near.read(&mut bytes).await {
+                        return error.kind();
+                    }
+                }
+            };
+            far.write_all(said).await.unwrap();
+            let read = tokio::time::timeout(limit * 4, reading).await;
+            let expected = is_let_go.then_some(io::ErrorKind::TimedOut);
+            assert_eq!(read.ok(), expected, "{}", String::from_utf8_lossy(said));
+        }
     }
 }
