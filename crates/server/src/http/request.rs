@@ -111,6 +111,7 @@ async fn read(request: Request) -> Result<Bytes> {
                 let detail = "the body did not arrive completely; send it again";
                 return Err(Problem::new(StatusCode::BAD_REQUEST, "invalid_json", detail));
             }
+            Err(_) if read > MAX_BODY_BYTES => return Err(too_large()),
             Err(_) => {
                 let detail = "the body did not arrive in time; send it again, or less at once";
                 let status = StatusCode::REQUEST_TIMEOUT;
@@ -203,7 +204,15 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self> {
         let query = parts.uri.query().unwrap_or_default().as_bytes();
+        let is_text = is_text(query);
         for (name, value) in form_urlencoded::parse(query) {
+            // The parser puts this character in the place of bytes that are no UTF-8, and a filter by
+            // it would find nothing.
+            let replaced = |text: &str| text.contains(char::REPLACEMENT_CHARACTER);
+            if !is_text && (replaced(&name) || replaced(&value)) {
+                let detail = "the bytes are not UTF-8; encode the text as UTF-8";
+                return Err(Problem::field(&json::segment(&name), "bad_character", detail));
+            }
             // PostgreSQL knows no NUL, and nothing that is stored has one.
             if value.contains('\0') {
                 let detail = "must not hold the NUL character";
@@ -213,6 +222,22 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
         let pairs = serde_urlencoded::Deserializer::new(form_urlencoded::parse(query));
         serde_path_to_error::deserialize(pairs).map(Params).map_err(misfit)
     }
+}
+
+/// Whether a query is UTF-8 once its escapes are read.
+fn is_text(query: &[u8]) -> bool {
+    let hex = |digit: &u8| char::from(*digit).to_digit(16).map(|value| value as u8);
+    let mut bytes = Vec::with_capacity(query.len());
+    let mut rest = query;
+    while let [first, after @ ..] = rest {
+        let escaped = match after {
+            [high, low, ..] if *first == b'%' => hex(high).zip(hex(low)),
+            _ => None,
+        };
+        bytes.push(escaped.map_or(*first, |(high, low)| high * 16 + low));
+        rest = if escaped.is_some() { &after[2..] } else { after };
+    }
+    std::str::from_utf8(&bytes).is_ok()
 }
 
 /// An id in the path.

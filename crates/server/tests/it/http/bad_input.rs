@@ -53,6 +53,8 @@ const CALLS: &[(&str, &str, u16, &str, &str, &str)] = &[
     ("GET", "/v1/tasks?since=yesterday", 422, INVALID, "/since", "wrong_type"),
     ("GET", "/v1/tasks?parent_id=7", 422, INVALID, "/parent_id", "wrong_type"),
     ("GET", "/v1/tasks?in_flight=perhaps", 422, INVALID, "/in_flight", "wrong_type"),
+    ("GET", "/v1/tasks?queue=%ff", 422, INVALID, "/queue", "bad_character"),
+    ("GET", "/v1/tasks?limit=1&tag=team:%e2%82", 422, INVALID, "/tag", "bad_character"),
     ("GET", "/v1/tasks?colour=red", 422, INVALID, "/colour", "unknown_field"),
     ("GET", "/v1/version?colour=red", 422, INVALID, "/colour", "unknown_field"),
     ("POST", "/v1/sessions?slots=4", 422, INVALID, "/slots", "unknown_field"),
@@ -236,7 +238,10 @@ async fn an_unknown_queue_is_no_error(server: Server) {
     let session = server.worker("another that nobody submits to", 1).await;
     let reply = server.post(&format!("/v1/sessions/{session}/claim"), json!({})).await;
     assert_eq!(reply.expect(200)["assignments"], json!([]));
-    assert_eq!(server.get("/v1/tasks?queue=never").await.expect(200)["items"], json!([]));
+    for queue in ["never", "%E2%82%AC", "%EF%BF%BD", "100%", "%zz"] {
+        let list = server.get(&format!("/v1/tasks?queue={queue}")).await.expect(200);
+        assert_eq!(list["items"], json!([]), "{queue}");
+    }
 }
 
 async fn head_and_options_are_answered(server: Server) {
