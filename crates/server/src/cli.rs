@@ -276,9 +276,33 @@ impl Context {
     }
 }
 
+/// Says what the parser finds wrong, in the form that was asked for. It did not get as far as to know
+/// whether that is JSON.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let is_json = || std::env::args_os().take_while(|one| one != "--").any(|one| one == "--json");
+    let asked = [clap::error::ErrorKind::DisplayHelp, clap::error::ErrorKind::DisplayVersion];
+    if asked.contains(&error.kind()) || !is_json() {
+        error.exit();
+    }
+    let told = error.render().to_string();
+    let what = told.split("\n\n").next().unwrap_or_default();
+    let what = what.strip_prefix("error: ").unwrap_or(what);
+    let what = match error.kind() {
+        clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "a command is missing",
+        _ => what,
+    };
+    let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
+    let failure = Failure::usage(what).hint("--help shows what there is");
+    failure.report(true);
+    ExitCode::from(failure.exit)
+}
+
 /// Runs the command line of this process.
 pub fn run() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse(&error),
+    };
     let context = Context { json: arguments.json, file: arguments.config };
     let is_many =
         matches!(arguments.command, Command::Serve(_) | Command::Worker(_) | Command::Provider(_));

@@ -70,4 +70,20 @@ fn errors_are_json_when_json_is_asked_for() {
     let output = windlass(folder.path(), &["--json", "migrate", "up", "--database", "x:"]);
     let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
     assert_eq!(error["code"], "configuration");
+    // Also what the parser refuses, which was text.
+    for (arguments, words) in [
+        (&["migrate", "sideways", "--json"][..], "unrecognized subcommand 'sideways'"),
+        (&["--json", "migrate"], "a command is missing"),
+        (&["--json", "task", "show"], "required arguments were not provided: <ID>"),
+        (&["task", "list", "--limit", "x", "--json"], "invalid value 'x'"),
+    ] {
+        let output = windlass(folder.path(), arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+        let detail = error["detail"].as_str().unwrap();
+        assert_eq!((&error["code"], &error["exit_code"]), (&"usage".into(), &2.into()));
+        assert!(detail.contains(words), "{detail}");
+    }
+    let output = windlass(folder.path(), &["worker", "--slots", "0", "--", "true", "--json"]);
+    assert!(told(&output.stderr).starts_with("error: "), "the command's own argument");
 }
