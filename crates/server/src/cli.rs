@@ -276,8 +276,8 @@ impl Context {
     }
 }
 
-/// Says what the parser finds wrong, in the form that was asked for. It did not get as far as to know
-/// whether that is JSON.
+/// Says what the parser finds wrong, in the form that was asked for. It did not get as far as to
+/// know whether that is JSON.
 fn refuse(error: &clap::Error) -> ExitCode {
     let is_json = || std::env::args_os().take_while(|one| one != "--").any(|one| one == "--json");
     let asked = [clap::error::ErrorKind::DisplayHelp, clap::error::ErrorKind::DisplayVersion];

@@ -1,9 +1,9 @@
-//! A connection whose other side must say what it wants, and read, now and then, what is written to it.
+//! A connection whose other side must speak, and read, now and then, what is written to it.
 //!
 //! Invariant: who reads slowly is waited for; who has read nothing for [`STALLED`] is let go, and
-//! with it whatever was kept in memory for it alone, such as the rest of a long answer. So is who has
-//! not said within [`SILENT`] in which protocol it speaks: the time for the head of a request begins
-//! only then.
+//! with it whatever was kept in memory for it alone, such as the rest of a long answer. So is who
+//! has not said within [`SILENT`] which protocol it speaks: the time for the head of a request
+//! begins only then.
 
 use std::future::Future;
 use std::io;

@@ -206,8 +206,8 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
         let query = parts.uri.query().unwrap_or_default().as_bytes();
         let is_text = is_text(query);
         for (name, value) in form_urlencoded::parse(query) {
-            // The parser puts this character in the place of bytes that are no UTF-8, and a filter by
-            // it would find nothing.
+            // The parser puts this character in the place of bytes that are no UTF-8, and a filter
+            // by it would find nothing.
             let replaced = |text: &str| text.contains(char::REPLACEMENT_CHARACTER);
             if !is_text && (replaced(&name) || replaced(&value)) {
                 let detail = "the bytes are not UTF-8; encode the text as UTF-8";
