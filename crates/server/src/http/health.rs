@@ -10,10 +10,12 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 use windlass::domain::validate;
 use windlass::engine::Phase;
+use windlass::store::error::Error as StoreError;
 use windlass::store::migration;
 use windlass::store::statement::Dialect;
 
@@ -25,6 +27,10 @@ pub async fn live() -> &'static str {
     "ok\n"
 }
 
+/// How long the database may take to say that it is there. Whoever asks sends requests elsewhere
+/// otherwise, and has less patience than a transaction.
+const READY_WITHIN: Duration = Duration::from_secs(2);
+
 /// The node can work: its database answers, and it takes work.
 #[utoipa::path(get, path = "/readyz", tag = "service",
     operation_id = "ready",
@@ -33,7 +39,11 @@ pub async fn ready(State(api): State<Api>) -> Result<&'static str> {
     if api.engine.phase() != Phase::Running {
         return Err(windlass::engine::Error::ShuttingDown.into());
     }
-    migration::require_current(api.engine.store()).await?;
+    let looking = migration::require_current(api.engine.store());
+    match tokio::time::timeout(READY_WITHIN, looking).await {
+        Ok(found) => found?,
+        Err(_) => return Err(StoreError::Unavailable("it does not answer".into()).into()),
+    }
     Ok("ready\n")
 }
 

@@ -146,6 +146,11 @@ async fn a_server_whose_database_is_away_lives_is_not_ready_and_comes_back() {
     let cluster = Cluster::start(ClusterOptions::default());
     let server = Server::start(Place::Elsewhere(cluster.url()), &[]).await;
     let id = server.submit("q").await;
+    // One that says nothing is as good as none, and nobody waits for its statements to time out.
+    cluster.pause();
+    server.get("/readyz").await.refused(503, "unavailable");
+    cluster.resume();
+    eventually("the server is ready", || async { server.get("/readyz").await.status == 200 }).await;
     cluster.stop("immediate");
     assert_eq!(server.get("/healthz").await.status, 200);
     for path in ["/readyz", "/v1/tasks"] {
