@@ -87,11 +87,10 @@ pub(super) fn group(
 ) -> Group<Claim, Vec<Assignment>> {
     // Each claim may take a thousand tasks.
     let bounds = Bounds { items: 64, ..bounds };
-    Group::with_worth(
+    Group::new(
         "claim",
         bounds,
         |_| 1024,
-        |claim: &Claim| claim.max,
         move |claims| {
             let (store, lanes) = (store.clone(), Arc::clone(&lanes));
             async move { run(&store, &lanes, claims).await }

@@ -5,7 +5,6 @@ mod approval;
 #[allow(dead_code)] // The store's tests use the rest.
 #[path = "../../../store/tests/it/bouncer.rs"]
 mod bouncer;
-mod claims;
 #[allow(dead_code)] // The store's tests use the rest.
 #[path = "../../../store/tests/it/cluster.rs"]
 mod cluster;
