@@ -1,8 +1,8 @@
 -- Finished tasks that a retention rule covers: $1 is the latest end that is old enough. A task that
 -- a person has still to look at stays. So does one that others repeat, because they find their
--- family by it and lock it by its root, and one whose family has not ended as a whole: what it ran
--- must be known to all of them. Only a replay is asked for its family, up to the root and down
--- again, as far as replays themselves look ($3, see `replay/root` and `replay/family`).
+-- family by it and lock it by its root, and one of whose family anything stays: what it ran must be
+-- known to whoever repeats that. Only a replay is asked for its family, up to the root and down
+-- again, as far as replays themselves look ($3, see `replay/root` and `replay/begun`).
 SELECT id FROM task_state
 WHERE profile = 'inference' AND finished_at IS NOT NULL AND finished_at <= $1
   AND coalesce((SELECT closed_at IS NOT NULL FROM trouble WHERE task_id = task_state.id), TRUE)
@@ -29,7 +29,9 @@ WHERE profile = 'inference' AND finished_at IS NOT NULL AND finished_at <= $1
               LIMIT $3::bigint + 1) AS child
       )
       SELECT 1 FROM (SELECT id FROM family LIMIT $3::bigint + 1) AS member
-      WHERE (SELECT o.finished_at IS NULL FROM task_state o WHERE o.id = member.id)
+      WHERE (SELECT o.finished_at IS NULL OR o.finished_at > $1
+             FROM task_state o WHERE o.id = member.id)
+         OR (SELECT t.closed_at IS NULL FROM trouble t WHERE t.task_id = member.id)
       LIMIT 1) IS NULL
 ORDER BY finished_at
 LIMIT $2

@@ -170,7 +170,9 @@ impl Engine {
             let removed = self.inner.tasks.remove_expired(keep_ms, BATCH).await?;
             report.scanned += removed;
             report.changed += removed;
-            if removed < BATCH {
+            // What others repeated can go once those have gone: until nothing goes any more, so that
+            // no family is left in parts.
+            if removed == 0 {
                 return Ok(report);
             }
         }

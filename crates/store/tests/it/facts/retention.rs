@@ -17,6 +17,7 @@ conformance!(
     jobs_and_delegations_are_kept_for_ever,
     what_a_living_replay_must_know_of_is_kept,
     a_family_of_replays_is_kept_while_any_of_it_lives,
+    a_replay_stays_as_long_as_a_person_must_look_at_its_family,
 );
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
@@ -158,10 +159,27 @@ async fn a_family_of_replays_is_kept_while_any_of_it_lives(dialect: Dialect) {
     assert_eq!(removed().await, 1, "and its root");
     assert_eq!(removed().await, 0);
     world.cancel(living).await.unwrap();
-    // From the leaves on, because nothing is removed that others repeat: uncle and nephew, then
-    // the brother.
-    assert_eq!((removed().await, removed().await, removed().await), (2, 1, 0));
+    assert_eq!(removed().await, 0, "one of them ended a moment ago");
     later().await;
-    // The one that lived longest, then the father, then the root.
-    assert_eq!((removed().await, removed().await, removed().await), (1, 1, 1));
+    // From the leaves on, because nothing is removed that others repeat: uncle, nephew and the one
+    // that lived longest, then the brother, the father and the root.
+    assert_eq!((removed().await, removed().await, removed().await), (3, 1, 1));
+    assert_eq!((removed().await, removed().await), (1, 0));
+}
+
+/// A finished replay was removed while its root stayed for a person, and what it had run could be
+/// run once more by the next replay, without anybody's word.
+async fn a_replay_stays_as_long_as_a_person_must_look_at_its_family(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    world.set_now(Timestamp::from_ms(NOON - 3_650 * DAY_MS));
+    let held = world.running(inference()).await;
+    world.finish(&held, fail("POISON_TASK")).await.unwrap();
+    let root = held.task.id;
+    assert_eq!(world.status(root).await, State::Poisoned);
+    let replay = again(&world, root).await;
+    world.cancel(replay).await.unwrap();
+    world.pass_ms(8 * DAY_MS);
+    world.submit(job()).await;
+    assert_eq!(world.tasks.remove_expired(None, 100).await.unwrap(), 0);
+    assert!(world.tasks.show(replay).await.unwrap().is_some());
 }
