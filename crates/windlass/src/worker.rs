@@ -163,6 +163,7 @@ impl Run {
         let _counted = self.host.count();
         let slots = Arc::new(Semaphore::new(self.slots));
         let beating = tokio::spawn(beat(self.clone()));
+        let mut unanswered = None;
         loop {
             // A slot first: a task is claimed only when somebody can run it.
             let first = tokio::select! {
@@ -171,7 +172,7 @@ impl Run {
                 () = self.host.draining() => break,
             };
             let Ok(first) = first else { break };
-            let claim = ClaimId(Uuid::now_v7());
+            let claim = unanswered.take().unwrap_or_else(|| ClaimId(Uuid::now_v7()));
             let (max, wait) = (1 + slots.available_permits(), Duration::from_secs(30));
             let claimed = tokio::select! {
                 claimed = self.host.claim(self.session, claim, max, wait) => claimed,
@@ -181,6 +182,8 @@ impl Run {
                 Ok(claimed) => claimed,
                 Err(error) => {
                     tracing::warn!(session = %self.session, detail = error.detail, "no work");
+                    // It may have taken something all the same: the same claim brings it.
+                    unanswered = Some(claim);
                     tokio::time::sleep(Duration::from_millis(500)).await;
                     continue;
                 }

@@ -28,6 +28,7 @@ mod poison;
 mod pool;
 mod pressure;
 mod remote;
+mod remote_lost;
 mod replay;
 pub mod server;
 mod service;

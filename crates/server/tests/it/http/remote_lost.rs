@@ -1,0 +1,87 @@
+//! A Rust worker whose way to the server breaks at the worst moment.
+
+use super::facts;
+use super::server::Server;
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use windlass::remote::Remote;
+use windlass::sdk::{Ctx, Handlers};
+use windlass::worker::WorkerOptions;
+
+facts!(what_a_claim_took_whose_answer_was_lost_is_run);
+
+/// Longer than a client tries one call again.
+const CUT: Duration = Duration::from_millis(1_500);
+
+/// The server's address on a way that loses the first answer with work in it, and lets nobody
+/// through for a while then.
+async fn broken_way(server: &Server) -> (String, Arc<AtomicBool>) {
+    let target = server.url("").trim_start_matches("http://").to_owned();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (lost, is_cut) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let has_lost = Arc::clone(&lost);
+    tokio::spawn(async move {
+        while let Ok((near, _)) = listener.accept().await {
+            if is_cut.load(Ordering::SeqCst) {
+                continue;
+            }
+            let (target, lost, is_cut) = (target.clone(), Arc::clone(&lost), Arc::clone(&is_cut));
+            tokio::spawn(async move {
+                let far = TcpStream::connect(&target).await.unwrap();
+                if pass(near, far, &lost).await.is_none() {
+                    is_cut.store(true, Ordering::SeqCst);
+                    tokio::time::sleep(CUT).await;
+                    is_cut.store(false, Ordering::SeqCst);
+                }
+            });
+        }
+    });
+    (url, has_lost)
+}
+
+/// Passes everything on until one side leaves; `None` if an answer with work was lost.
+async fn pass(mut near: TcpStream, mut far: TcpStream, lost: &AtomicBool) -> Option<()> {
+    let (mut asked, mut told) = (vec![0; 65_536], vec![0; 65_536]);
+    loop {
+        tokio::select! {
+            read = near.read(&mut asked) => match read {
+                Ok(count) if count > 0 => far.write_all(&asked[..count]).await.ok()?,
+                _ => return Some(()),
+            },
+            read = far.read(&mut told) => match read {
+                Ok(count) if count > 0 => {
+                    let has_work = String::from_utf8_lossy(&told[..count]).contains("lease_id");
+                    if has_work && !lost.swap(true, Ordering::SeqCst) {
+                        return None;
+                    }
+                    if near.write_all(&told[..count]).await.is_err() {
+                        return Some(());
+                    }
+                }
+                _ => return Some(()),
+            },
+        }
+    }
+}
+
+/// The next claim had another id, so nobody ran what the lost one had taken, and its lease ran out.
+async fn what_a_claim_took_whose_answer_was_lost_is_run(server: Server) {
+    let (url, has_lost) = broken_way(&server).await;
+    // It outlasts the test: only the answer itself can bring the task.
+    let lease_ms = Some(600_000);
+    let options = WorkerOptions { lease_ms, ..WorkerOptions::queue("sdk", "q", 4) };
+    let handlers = Handlers::new().on("greet", async |_: Ctx, name: String| Ok(name));
+    let worker = Remote::new(&url, None).unwrap().run(options, handlers).await.unwrap();
+    let body = json!({ "queue": "q", "name": "greet", "payload": "ada", "max_retries": 0 });
+    let task = server.post("/v1/tasks", body).await.expect(201);
+    let path = format!("/v1/tasks/{}/wait?timeout_ms=20000", task["id"].as_str().unwrap());
+    let task = server.get(&path).await.expect(200);
+    assert!(has_lost.load(Ordering::SeqCst), "no answer was lost");
+    assert_eq!((&task["status"], &task["attempt"]), (&"completed".into(), &1.into()), "{task:#}");
+    worker.stop().await;
+}
