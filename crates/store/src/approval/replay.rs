@@ -164,6 +164,8 @@ fn arguments(request: &ReplayRequest, plan: &Plan) -> serde_json::Value {
     }
     if !runs_again.is_empty() {
         arguments["runs_again"] = json!(runs_again);
+        // Whoever asks again after another run asks another question.
+        arguments["last_run"] = json!(plan.agreed().last_run);
     }
     if request.resolves.is_some() {
         arguments["resolves_poison"] = json!(true);

@@ -216,8 +216,12 @@ async fn a_denied_replay_makes_no_task(server: Server) {
     let body =
         json!({ "from": "beginning", "allow_non_idempotent": true, "require_approval": true });
     let asked = replay(&server, &origin, body.clone()).await.expect(202)["approval"].clone();
+    let steps = server.get(&format!("/v1/tasks/{origin}/steps")).await.expect(200);
+    let charged = steps["items"].as_array().unwrap().iter().find(|step| step["name"] == "charge");
+    let last_run = &charged.unwrap()["run"];
+    assert!(last_run.is_number(), "{steps}");
     let shown = json!({ "task": origin, "from": "beginning", "allow_non_idempotent": true,
-        "runs_again": {"charge": 1} });
+        "runs_again": {"charge": 1}, "last_run": last_run });
     assert_eq!(asked["arguments"], shown, "the approver sees what would be done");
     let deny = format!("/v1/approvals/{}/deny", text(&asked["id"]));
     assert_eq!(server.post(&deny, json!({})).await.expect(200)["status"], "denied");

@@ -26,6 +26,7 @@ conformance!(
     a_replay_that_nobody_decides_about_expires,
     an_approver_reads_which_steps_run_again_and_no_others_do,
     a_run_between_asking_and_agreeing_makes_the_question_void,
+    who_asks_again_after_another_run_asks_another_question,
 );
 
 fn request(origin: TaskId, is_required: bool) -> ReplayRequest {
@@ -310,6 +311,22 @@ async fn a_run_between_asking_and_agreeing_makes_the_question_void(dialect: Dial
     let anew = allowed(origin, true);
     let named = asked(&approvals, anew.clone()).await;
     approvals.decide(deciding(named.id, "ann", Choice::Approve)).await.unwrap();
+    assert_eq!(world.status(anew.replay.id).await, State::Pending);
+}
+
+/// The question that had become void was handed out once more.
+async fn who_asks_again_after_another_run_asks_another_question(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let approvals = approvals(&world);
+    let origin = charged(&world).await;
+    let first = first_replay(&world, &approvals, allowed(origin, false)).await;
+    let named = asked(&approvals, allowed(origin, true)).await;
+    assert_eq!(asked(&approvals, allowed(origin, true)).await.id, named.id, "nothing has changed");
+    begin(&world, &first, "charge").await;
+    let anew = allowed(origin, true);
+    let other = asked(&approvals, anew.clone()).await;
+    assert_ne!(other.id, named.id);
+    approvals.decide(deciding(other.id, "ann", Choice::Approve)).await.unwrap();
     assert_eq!(world.status(anew.replay.id).await, State::Pending);
 }
 
