@@ -93,7 +93,7 @@ pub(super) fn group(
         |_| 1024,
         move |claims| {
             let (store, lanes) = (store.clone(), Arc::clone(&lanes));
-            async move { run(&store, &lanes, claims).await }
+            async move { run_each_once(&store, &lanes, claims).await }
         },
     )
 }
@@ -101,6 +101,30 @@ pub(super) fn group(
 /// A lane may be shorter than its share, and a line shorter than what was wanted: then a claim asks
 /// again, so often at most for each of its lines.
 const ROUNDS: usize = 4;
+
+/// A call that is sent again while it is under way meets itself here: it takes once, and each of
+/// its repeats is told what that was. What a repeat found in the same transaction would be taken
+/// for an earlier round of its own, and it would take more.
+async fn run_each_once(
+    store: &Store,
+    lanes: &Arc<Lanes>,
+    claims: Vec<Claim>,
+) -> Vec<Outcome<Vec<Assignment>>> {
+    let mut places: HashMap<(String, ClaimId), usize> = HashMap::new();
+    let (mut once, mut of) = (Vec::with_capacity(claims.len()), Vec::with_capacity(claims.len()));
+    for claim in claims {
+        let place = *places.entry((claim.session.clone(), claim.claim)).or_insert(once.len());
+        of.push(place);
+        if place == once.len() {
+            once.push(claim);
+        }
+    }
+    let outcomes = run(store, lanes, once).await;
+    if outcomes.len() == of.len() {
+        return outcomes;
+    }
+    of.into_iter().filter_map(|place| outcomes.get(place).cloned()).collect()
+}
 
 async fn run(
     store: &Store,

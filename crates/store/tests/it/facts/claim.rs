@@ -29,6 +29,7 @@ conformance!(
     a_claim_that_starts_writes_one_history_row,
     the_same_claim_again_returns_what_it_gave,
     the_same_claim_again_takes_no_more,
+    the_same_claim_many_times_at_once_takes_once,
     a_claim_id_belongs_to_its_session,
     an_assignment_carries_payload_checkpoint_and_attempt,
 );
@@ -308,6 +309,38 @@ async fn the_same_claim_again_takes_no_more(dialect: Dialect) {
     world.submit_all(vec![other(), other(), job(), job()]).await;
     // It was answered; what came since belongs to the next call.
     assert_eq!(world.tasks.claim(claim).await.unwrap(), first);
+}
+
+/// Repeats that share a transaction failed on PostgreSQL, and everybody else in it with them.
+async fn the_same_claim_many_times_at_once_takes_once(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    world.submit_all((0..60).map(|_| job()).collect()).await;
+    let same = claim_of("same", &["q"], 3);
+    let claims: Vec<_> = (0..40)
+        .map(|i| {
+            let tasks = world.tasks.clone();
+            let claim = match i % 4 {
+                0 => claim_of(&format!("w{i}"), &["q"], 2),
+                _ => same.clone(),
+            };
+            tokio::spawn(async move { (i % 4 == 0, tasks.claim(claim).await) })
+        })
+        .collect();
+    let (mut others, mut repeats) = (Vec::new(), Vec::new());
+    for claim in claims {
+        let (is_other, held) = claim.await.unwrap();
+        let list = if is_other { &mut others } else { &mut repeats };
+        list.push(held.unwrap());
+    }
+    assert_eq!((others.len(), repeats.len()), (10, 30));
+    assert_eq!(repeats[0].len(), 3);
+    assert!(repeats.iter().all(|held| *held == repeats[0]), "{repeats:?}");
+    assert!(others.iter().all(|held| held.len() == 2), "{others:?}");
+    let mut tasks: Vec<TaskId> = others.iter().chain(&repeats[..1]).flat_map(|h| ids(h)).collect();
+    tasks.sort_unstable();
+    tasks.dedup();
+    assert_eq!(tasks.len(), 23);
+    assert_eq!(world.claim("rest", 100).await.len(), 37);
 }
 
 async fn a_claim_id_belongs_to_its_session(dialect: Dialect) {
