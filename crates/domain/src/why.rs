@@ -365,10 +365,14 @@ fn behind(facts: &Facts, reasons: &[Reason]) -> Reason {
     // Not before the rate's next period, nor before those have had theirs who stand before it.
     let until = reasons.iter().filter_map(|reason| match reason {
         Reason::RateReached { scope, limit, period_ms, until, .. } => {
-            // Those may be of other agents or stages, whom the rate does not bind.
-            let is_of_all = [Scope::Global, Scope::Venture, Scope::Queue].contains(scope);
-            let periods = if is_of_all { line.ahead / (*limit).max(1) } else { 0 };
-            let later = period_ms.saturating_mul(periods);
+            let first = match scope {
+                // Other ventures take their turns under the same rate.
+                Scope::Global | Scope::Queue => depth(&line) - 1,
+                Scope::Venture => line.ahead,
+                // Those may be of other agents or stages, whom the rate does not bind.
+                _ => 0,
+            };
+            let later = period_ms.saturating_mul(first / (*limit).max(1));
             until.map(|until| until.since_ms(facts.now).saturating_add(later))
         }
         _ => None,
@@ -460,10 +464,14 @@ fn ready(facts: &Facts) -> Reason {
     }
 }
 
-/// When a task's turn comes at the pace of its queue: ventures take turns, so each task before it
-/// in its venture lets one of every other venture go first, as far as there are so many.
+/// When a task's turn comes at the pace of its queue.
 fn estimated_start_ms(line: &Line) -> Option<i64> {
-    let turns = (line.ahead.saturating_add(1)).saturating_mul(line.ventures.max(1));
-    let depth = turns.min(line.pending.max(line.ahead.saturating_add(1)));
-    estimated_wait_ms(depth, line.drained, line.drained_over_ms)
+    estimated_wait_ms(depth(line), line.drained, line.drained_over_ms)
+}
+
+/// How many begin until a task has begun, itself included: ventures take turns, so each task before
+/// it in its venture lets one of every other venture go first, as far as there are so many.
+fn depth(line: &Line) -> i64 {
+    let own = line.ahead.saturating_add(1);
+    own.saturating_mul(line.ventures.max(1)).min(line.pending.max(own))
 }

@@ -281,6 +281,39 @@ fn behind_a_rate_those_before_a_task_have_their_periods_first() {
     }
 }
 
+/// A rate of all ventures was reckoned with as if it were its own venture's alone.
+#[test]
+fn behind_a_rate_of_all_other_ventures_have_their_turns_too() {
+    let rate = Rate { count: 2, period_ms: 60_000 };
+    let minutes = |scope: Scope, ahead: i64, pending: i64| {
+        let name = match scope {
+            Scope::Global => String::new(),
+            Scope::Queue => "q".into(),
+            _ => "acme".into(),
+        };
+        let key = Key { scope, name };
+        let bound =
+            Bound { key, max_active: None, max_pending: None, rate: Some(rate), pause: None };
+        let mut facts = facts();
+        facts.counts = [(bound.key.clone(), Count { taken: 2, ..Count::default() })].into();
+        facts.rates_until = [(bound.key.clone(), later())].into();
+        facts.bounds = vec![bound];
+        (facts.line.ahead, facts.line.ventures, facts.line.pending) = (ahead, 3, pending);
+        (facts.line.drained, facts.line.drained_over_ms) = (6_000, 60_000);
+        match why(&facts).pop() {
+            Some(Reason::InLine { estimated_wait_ms: Some(ms), .. }) => ms / 60_000,
+            told => panic!("{told:?}"),
+        }
+    };
+    for scope in [Scope::Global, Scope::Queue] {
+        // Four tasks of each of three ventures, the last of which is this one.
+        assert_eq!(minutes(scope, 3, 100), 6, "{scope:?}");
+        assert_eq!(minutes(scope, 3, 7), 4, "{scope:?}: no more than there are");
+    }
+    assert_eq!(minutes(Scope::Venture, 3, 100), 2);
+    assert_eq!(minutes(Scope::Agent, 3, 100), 1);
+}
+
 #[test]
 fn busy_workers_are_told_with_the_place_and_the_start() {
     let mut facts = Facts { busy: Some(Busy { held: 2, holders: vec![holder()] }), ..facts() };
