@@ -25,11 +25,11 @@ statement!(AHEAD, "task/ahead");
 statement!(shared WAITING, "lane/waiting");
 statement!(shared BEFORE, "lane/before");
 statement!(HELD, "session/held");
-statement!(shared HELD_BY_SESSION, "limit/held_by_session");
+statement!(HELD_LONGEST, "session/held_longest");
 statement!(PACE, "history/pace");
 /// All of the above.
 pub(crate) static STATEMENTS: &[&statement::Statement] =
-    &[&AHEAD, &WAITING, &BEFORE, &HELD, &HELD_BY_SESSION, &PACE];
+    &[&AHEAD, &WAITING, &BEFORE, &HELD, &HELD_LONGEST, &PACE];
 
 /// How many transitions a pace is read from.
 const PACE_ROWS: i64 = 2_000;
@@ -167,21 +167,15 @@ fn add_busy(tx: &mut dyn Tx, facts: &mut Facts, limits: &Limits, takers: &[OfQue
     Ok(())
 }
 
-/// Some tasks that these sessions hold, of each those that it holds longest.
+/// Some tasks that these sessions hold: those that any of them holds longest.
 fn holders<'s>(
     tx: &mut dyn Tx,
     sessions: impl Iterator<Item = &'s OfQueue>,
 ) -> Result<Vec<Holder>> {
+    let ids: Vec<String> = sessions.map(|session| session.id.to_string()).collect();
     let mut found = Vec::new();
-    for session in sessions {
-        let left = MOST_HOLDERS - found.len() as i64;
-        if left <= 0 {
-            break;
-        }
-        let params = vec![session.id.to_string().into(), left.into()];
-        for row in &tx.run(Call::one(&HELD_BY_SESSION, params))? {
-            found.extend(holder(tx, TaskId(row.uuid(0)?), row, 1)?);
-        }
+    for row in &tx.run(Call::one(&HELD_LONGEST, vec![ids.into(), MOST_HOLDERS.into()]))? {
+        found.extend(holder(tx, TaskId(row.uuid(0)?), row, 1)?);
     }
     Ok(found)
 }

@@ -19,6 +19,7 @@ conformance!(
     the_start_is_estimated_from_the_pace_of_its_queue,
     a_pace_is_that_of_the_last_minute_as_far_as_something_waited,
     no_free_slot_is_a_reason_until_one_is_free,
+    those_who_hold_longest_are_named_whichever_worker_it_is,
     a_worker_that_goes_beyond_its_slots_is_not_busy,
     busy_workers_of_different_types_are_told_together,
     what_no_such_worker_takes_stands_before_nobody,
@@ -209,6 +210,30 @@ async fn no_free_slot_is_a_reason_until_one_is_free(dialect: Dialect) {
     assert_eq!(told.len(), 2);
     world.finish(&first, complete()).await.unwrap();
     assert_eq!(codes(&world, next).await, ["ready"]);
+}
+
+/// They were named session by session, and the first one's tasks alone if it held enough.
+async fn those_who_hold_longest_are_named_whichever_worker_it_is(dialect: Dialect) {
+    for older_first in [true, false] {
+        let world = World::new(dialect).await;
+        let older = typed(&world, None, 5).await;
+        world.pass_ms(10);
+        let newer = typed(&world, None, 5).await;
+        world.submit_all((0..10).map(|_| job()).collect()).await;
+        let (one, two) = if older_first { (&older, &newer) } else { (&newer, &older) };
+        let mut expected = Vec::new();
+        // By turns, so that the five oldest are of both, and no session's own order tells them.
+        for session in [one, two].into_iter().cycle().take(10) {
+            let held = world.claim(session, 1).await.remove(0);
+            expected.push((held.task.id, session.clone()));
+            world.pass_ms(1);
+        }
+        let next = world.submit(job()).await;
+        let told = why(&world, next).await;
+        let Reason::WorkersBusy { held, holders, .. } = &told[0] else { panic!("{told:?}") };
+        let named: Vec<_> = holders.iter().map(|h| (h.task_id, h.session.clone())).collect();
+        assert_eq!((*held, named), (10, expected[..5].to_vec()));
+    }
 }
 
 async fn a_worker_that_goes_beyond_its_slots_is_not_busy(dialect: Dialect) {

@@ -1,5 +1,0 @@
--- What a session holds, longest first, at most $2.
-SELECT id, claimed_by, claimed_at FROM task_state
-WHERE claimed_by = $1::text AND finished_at IS NULL AND lease_id IS NOT NULL
-ORDER BY claimed_at, id
-LIMIT $2::bigint
