@@ -140,6 +140,8 @@ pub struct Line {
     /// Ready tasks of its venture that such a session would take before it, and that nothing stops
     /// which does not stop the task as well; counted to one more than [`MOST_COUNTED`].
     pub ahead: i64,
+    /// Whether more may stand before it than were counted: not all lanes were looked at.
+    pub more_ahead: bool,
     /// Ventures that have such tasks in this queue, itself included; counted likewise.
     pub ventures: i64,
     /// Pending tasks of the whole queue.
@@ -381,7 +383,7 @@ fn behind(facts: &Facts, reasons: &[Reason]) -> Reason {
     let wait = estimated_start_ms(&line).filter(|_| moves).map(|ms| ms.max(least));
     Reason::InLine {
         ahead: line.ahead.min(MOST_COUNTED),
-        ahead_at_least: line.ahead > MOST_COUNTED,
+        ahead_at_least: line.more_ahead || line.ahead > MOST_COUNTED,
         ventures: line.ventures.clamp(1, MOST_COUNTED),
         estimated_wait_ms: wait,
         estimated_start_at: wait.map(|ms| facts.now.plus_ms(ms)),
@@ -455,7 +457,7 @@ fn ready(facts: &Facts) -> Reason {
     let wait = estimated_start_ms(&line);
     Reason::Ready {
         ahead: line.ahead.min(MOST_COUNTED),
-        ahead_at_least: line.ahead > MOST_COUNTED,
+        ahead_at_least: line.more_ahead || line.ahead > MOST_COUNTED,
         ventures: line.ventures.clamp(1, MOST_COUNTED),
         workers: line.workers,
         slots: line.slots,

@@ -386,6 +386,24 @@ fn the_place_in_line_is_bounded_and_turns_are_counted() {
 }
 
 #[test]
+fn what_was_not_counted_to_its_end_is_told_as_at_least() {
+    let words = |ahead: i64, more_ahead: bool| {
+        let line = Line { ahead, more_ahead, ..facts().line };
+        let reason = why(&Facts { line, ..facts() }).remove(0);
+        assert!(
+            matches!(reason, Reason::Ready { ahead_at_least, .. } if ahead_at_least == more_ahead
+                || ahead > MOST_COUNTED)
+        );
+        reason.detail().split("; ").next().unwrap().to_owned()
+    };
+    assert_eq!(words(0, false), "is ready, first of its venture");
+    assert_eq!(words(0, true), "is ready, perhaps behind others of its venture");
+    assert_eq!(words(1, true), "is ready, behind at least 1 task");
+    assert_eq!(words(7, true), "is ready, behind at least 7 tasks");
+    assert_eq!(words(1_001, false), "is ready, behind more than 1000 tasks");
+}
+
+#[test]
 fn words_of_others_cannot_deceive() {
     let mut stop = stop(false);
     stop.reason = Some("done\n\u{202e}ycnan".into());

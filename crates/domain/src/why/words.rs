@@ -2,7 +2,7 @@
 //!
 //! Invariant: one line, and nothing in it that could deceive: names and messages are others' text.
 
-use super::{Holder, LastError, Reason};
+use super::{Holder, LastError, MOST_COUNTED, Reason};
 use crate::limit::{Key, Scope, period_in_words};
 use crate::show;
 use crate::state::State;
@@ -191,8 +191,10 @@ impl Reason {
 /// Where a task stands in its line.
 fn place(ahead: i64, at_least: bool, ventures: i64) -> String {
     let ahead = match (ahead, at_least) {
-        (0, _) => "first of its venture".to_owned(),
+        (0, false) => "first of its venture".to_owned(),
+        (0, true) => "perhaps behind others of its venture".to_owned(),
         (n, false) => format!("behind {}", many(n, "task", "tasks")),
+        (n, true) if n < MOST_COUNTED => format!("behind at least {}", many(n, "task", "tasks")),
         (n, true) => format!("behind more than {n} tasks"),
     };
     match ventures {

@@ -54,7 +54,7 @@ pub(super) fn add(tx: &mut dyn Tx, facts: &mut Facts, limits: &Limits, place: Pl
     facts.line.workers = takers.len() as i64;
     facts.line.slots = takers.iter().map(|session| i64::from(session.slots)).sum();
     let rivals = Rivals::of(facts, &takers, limits);
-    facts.line.ahead = ahead(tx, &rivals, place)?;
+    (facts.line.ahead, facts.line.more_ahead) = ahead(tx, &rivals, place)?;
     facts.line.ventures = ventures(tx, &rivals, &facts.queue)?;
     add_busy(tx, facts, limits, &takers)?;
     add_pace(tx, facts)
@@ -98,31 +98,36 @@ impl<'a> Rivals<'a> {
         self.taken.iter().any(is_taken) && !lane.bounds(self.limits).iter().any(stops)
     }
 
-    /// Those of the lanes that a call gives.
-    fn among(&self, tx: &mut dyn Tx, call: Call<'_>) -> Result<Vec<(i64, Common)>> {
+    /// Those of the lanes that a call gives, and whether it gave as many as are looked at, so that
+    /// there may be others.
+    fn among(&self, tx: &mut dyn Tx, call: Call<'_>) -> Result<(Vec<(i64, Common)>, bool)> {
         let lanes = tx.run(call)?.iter().map(Common::read).collect::<Result<Vec<_>>>()?;
-        Ok(lanes.into_iter().filter(|(_, lane)| self.has(lane)).collect())
+        let is_cut = lanes.len() as i64 > MOST_COUNTED;
+        Ok((lanes.into_iter().filter(|(_, lane)| self.has(lane)).collect(), is_cut))
     }
 }
 
-/// How many stand before a task. Of more lanes than are counted, some are looked at.
-fn ahead(tx: &mut dyn Tx, rivals: &Rivals<'_>, place: Place) -> Result<i64> {
+/// How many stand before a task, and whether there may be more: of more lanes than are counted,
+/// some are looked at, and those may be of others than its rivals.
+fn ahead(tx: &mut dyn Tx, rivals: &Rivals<'_>, place: Place) -> Result<(i64, bool)> {
     let most = Value::Int(MOST_COUNTED + 1);
     let at = [place.order_key.into(), place.task.0.into(), most];
     let params = [vec![place.lane.into()], at.to_vec()].concat();
-    let lanes = rivals.among(tx, Call::one(&BEFORE, params))?;
+    let (lanes, is_cut) = rivals.among(tx, Call::one(&BEFORE, params))?;
     if lanes.is_empty() {
-        return Ok(0);
+        return Ok((0, is_cut));
     }
     let lanes: Vec<String> = lanes.iter().map(|(id, _)| id.to_string()).collect();
     let params = [vec![lanes.into()], at.to_vec()].concat();
-    tx.run(Call::one(&AHEAD, params))?.first().map_or(Ok(0), |row| row.int(0))
+    let count = tx.run(Call::one(&AHEAD, params))?.first().map_or(Ok(0), |row| row.int(0))?;
+    Ok((count, is_cut))
 }
 
-/// How many ventures take turns in the queue.
+/// How many ventures take turns in the queue, or some of them where it has more lanes than are
+/// looked at.
 fn ventures(tx: &mut dyn Tx, rivals: &Rivals<'_>, queue: &str) -> Result<i64> {
     let params = vec![queue.into(), Value::Int(MOST_COUNTED + 1)];
-    let lanes = rivals.among(tx, Call::one(&WAITING, params))?;
+    let (lanes, _) = rivals.among(tx, Call::one(&WAITING, params))?;
     let ventures: BTreeSet<&str> = lanes.iter().map(|(_, lane)| lane.venture.as_str()).collect();
     Ok(ventures.len() as i64)
 }

@@ -16,6 +16,7 @@ conformance!(
     workers_that_hold_more_than_a_lowered_limit_are_told_as_they_are,
     the_place_in_line_is_counted_within_its_lane,
     more_than_a_thousand_before_it_are_not_counted,
+    where_not_all_lanes_are_looked_at_more_may_stand_before_it,
     the_start_is_estimated_from_the_pace_of_its_queue,
     a_pace_is_that_of_the_last_minute_as_far_as_something_waited,
     no_free_slot_is_a_reason_until_one_is_free,
@@ -128,6 +129,24 @@ async fn more_than_a_thousand_before_it_are_not_counted(dialect: Dialect) {
     let id = world.submit(job()).await;
     let told = the_reason(&world, id).await;
     assert!(matches!(told, Reason::Ready { ahead: 1_000, ahead_at_least: true, .. }), "{told:?}");
+}
+
+/// Two stand before it, among lanes of which its worker takes nothing.
+async fn where_not_all_lanes_are_looked_at_more_may_stand_before_it(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    worker(&world, |_| {}).await;
+    let pinned = |n: usize| inference_with(|r| r.model = Some(format!("m{n}")));
+    world.submit_all((0..999).map(pinned).collect()).await;
+    world.submit_all(vec![job(), job()]).await;
+    world.pass_ms(1);
+    let id = world.submit(job()).await;
+    assert_eq!(place(&world, id).await, (2, 1));
+    // Before all of these, so that the lanes that are looked at may be any.
+    let first = |n| NewTask { priority: 5, ..pinned(n) };
+    world.submit_all((1_000..1_100).map(first).collect()).await;
+    let told = the_reason(&world, id).await;
+    let Reason::Ready { ahead, ahead_at_least, .. } = told else { panic!("{told:?}") };
+    assert!(ahead <= 2 && ahead_at_least, "{told:?}");
 }
 
 async fn the_start_is_estimated_from_the_pace_of_its_queue(dialect: Dialect) {
