@@ -170,8 +170,8 @@ impl Engine {
             let removed = self.inner.tasks.remove_expired(keep_ms, BATCH).await?;
             report.scanned += removed;
             report.changed += removed;
-            // What others repeated can go once those have gone: until nothing goes any more, so that
-            // no family is left in parts.
+            // What others repeated can go once those have gone: until nothing goes, so that no
+            // family is left in parts.
             if removed == 0 {
                 return Ok(report);
             }
