@@ -17,6 +17,7 @@ use windlass_store::group::{Bounds, Group};
 use windlass_store::session::{NewSession, Routes, Session, Sessions};
 use windlass_store::task::{self, Assignment, Claim, Finish, Finishing};
 
+use super::held::Gone;
 use super::{Engine, Error, Phase, Result};
 
 /// How long a claim without a free slot is answered later than it could be.
@@ -314,6 +315,12 @@ impl Engine {
         let outcomes = self.inner.tasks.heartbeat(items.collect()).await;
         let mut answer = BeatAnswer::default();
         for (lease, outcome) in leases.into_iter().zip(outcomes) {
+            // It takes no slot of its stream any more, whether or not the log has told that.
+            if let Err(Rejection::Refused(Refusal::LeaseLost { state })) = &outcome {
+                let is_cancelled = *state == State::Cancelled;
+                let gone = if is_cancelled { Gone::Cancelled } else { Gone::Lost };
+                self.inner.held.remove(lease.task, Some(lease.lease.digest()), gone);
+            }
             match outcome {
                 Ok(beaten) => answer.renewed.push((lease, beaten.lease_expires_at)),
                 Err(Rejection::Refused(Refusal::LeaseLost { state: State::Cancelled })) => {

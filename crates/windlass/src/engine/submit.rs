@@ -90,8 +90,12 @@ impl Engine {
         let outcomes = self.inner.tasks.finish(items).await;
         let mut back = false;
         for ((id, lease), outcome) in ids.into_iter().zip(&outcomes) {
+            // A lease that is over takes no slot either. The log may have shown its end before the
+            // stream was told of it, and shows it once.
+            if outcome.is_ok() || outcome.as_ref().is_err_and(is_over) {
+                self.inner.held.remove(id, Some(lease.digest()), Gone::Finished);
+            }
             let Ok(state) = outcome else { continue };
-            self.inner.held.remove(id, Some(lease.digest()), Gone::Finished);
             back |= state.is_claimable();
             self.inner.deltas.end(id, Some(lease.digest()));
             if state.is_terminal() {
@@ -142,4 +146,10 @@ fn ready_queues(tasks: &[NewTask]) -> HashMap<String, usize> {
         }
     }
     queues
+}
+
+/// Whether a refusal says that the lease it was asked with is nobody's any more.
+fn is_over(rejection: &Rejection) -> bool {
+    use Refusal::{AlreadyFinished, LeaseLost};
+    matches!(rejection, Rejection::Refused(LeaseLost { .. } | AlreadyFinished { .. }))
 }
