@@ -155,6 +155,7 @@ async fn submit(tasks: &Tasks, mut share: Vec<NewTask>) -> Result<()> {
 fn claim(caller: usize, max: usize) -> Claim {
     Claim {
         claim: ClaimId(Uuid::now_v7()),
+        may_repeat: false,
         session: format!("caller {caller}"),
         worker_type: None,
         queues: vec![QUEUE.into()],

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 use windlass::engine::{ClaimRequest, SessionRequest};
 use windlass::{Engine as Windlass, Options};
-use windlass_domain::id::{ChangeId, ClaimId};
+use windlass_domain::id::ChangeId;
 use windlass_store::session::Routes;
 use windlass_store::task::{Finish, Finishing};
 
@@ -65,7 +65,7 @@ async fn in_process(engine: &Engine, rounds: usize) -> Result<f64> {
                         max: left,
                         wait: Duration::from_secs(5),
                         start: true,
-                        claim: ClaimId(Uuid::now_v7()),
+                        claim: None,
                         tasks: Vec::new(),
                     };
                     let held = windlass.claim(session, claim).await?;

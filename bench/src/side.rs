@@ -43,6 +43,7 @@ impl Side {
             Side::Ours(ours) => {
                 let claim = Claim {
                     claim: ClaimId(Uuid::now_v7()),
+                    may_repeat: false,
                     session: load::ACTOR.into(),
                     worker_type: None,
                     queues: vec![load::QUEUE.into()],

@@ -90,7 +90,7 @@ impl Dump {
         let mut dump = Dump::default();
         let mut after = None;
         loop {
-            let page = tasks.list(Filter::default(), Order::OldestFirst, after, PAGE).await?;
+            let page = tasks.list(Filter::default(), Order::Ascending, after, PAGE).await?;
             dump.tasks.extend(page.items.into_iter().map(|task| (task.id.0, row(task))));
             after = page.next;
             if after.is_none() {

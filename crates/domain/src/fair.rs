@@ -16,7 +16,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::order::priority_of;
+use crate::order::{last_alike, priority_of};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -109,20 +109,37 @@ enum Next {
 }
 
 /// The first of these lanes that fits; those that do not are out: what is full stays full.
-fn next<F: Into<Fit>>(
-    ranked: &mut BTreeSet<(Rank, i64)>,
-    fits: &mut impl FnMut(i64, i64) -> F,
-) -> Next {
+fn next(ranked: &mut BTreeSet<(Rank, i64)>, gate: &mut impl Gate) -> Next {
     while let Some(&(rank, lane)) = ranked.first() {
-        match fits(lane, 1).into() {
+        match gate.fits(lane, 1) {
             Fit::Yes => return Next::Lane(lane),
             Fit::No => {
                 ranked.remove(&(rank, lane));
             }
+            Fit::Shut => ranked.clear(),
             Fit::Unknown => return Next::Unknown,
         }
     }
     Next::Nothing
+}
+
+/// The last key that may be taken of a lane before it is another's turn: another of these lanes has
+/// something more urgent than what comes behind that. Whoever took the lane's head meanwhile, what
+/// is behind it goes by its own priority.
+fn until(ranked: &BTreeSet<(Rank, i64)>, lane: i64) -> i64 {
+    let others = |from: Rank| {
+        let others = ranked.range((from, i64::MIN)..).map(|(rank, lane)| (*rank, *lane));
+        others.filter(|(_, other)| *other != lane).map(|(rank, _)| rank).next()
+    };
+    let known = match others(Rank::Key(i64::MIN)) {
+        Some(Rank::Key(key)) => Some(key),
+        _ => None,
+    };
+    let head = match others(Rank::Turn { taken: 0, head: i64::MIN }) {
+        Some(Rank::Turn { taken: 0, head }) => Some(head),
+        _ => None,
+    };
+    known.into_iter().chain(head).min().map_or(i64::MAX, last_alike)
 }
 
 /// What a claim may take of one lane.
@@ -134,6 +151,8 @@ pub struct Part {
     pub from_key: i64,
     /// At most so many.
     pub quota: i64,
+    /// Nothing beyond this key: others of the venture come before that.
+    pub until_key: i64,
 }
 
 /// Whether so many more tasks of a lane may be taken.
@@ -143,6 +162,8 @@ pub enum Fit {
     Yes,
     /// Something holds it back.
     No,
+    /// Something holds all lanes of its venture back.
+    Shut,
     /// Nobody has counted yet.
     Unknown,
 }
@@ -150,6 +171,24 @@ pub enum Fit {
 impl From<bool> for Fit {
     fn from(fits: bool) -> Fit {
         if fits { Fit::Yes } else { Fit::No }
+    }
+}
+
+/// What limits say.
+pub trait Gate {
+    /// Whether so many more tasks of a lane may be taken.
+    fn fits(&mut self, lane: i64, many: i64) -> Fit;
+
+    /// Whether all lanes of this one's venture are known to be held back, so that none of them is
+    /// looked at, however many there are.
+    fn is_shut(&mut self, _lane: i64) -> bool {
+        false
+    }
+}
+
+impl<F: FnMut(i64, i64) -> R, R: Into<Fit>> Gate for F {
+    fn fits(&mut self, lane: i64, many: i64) -> Fit {
+        self(lane, many).into()
     }
 }
 
@@ -220,7 +259,7 @@ impl Line {
 
     /// Calls `open` with the lanes whose turn comes next, until it has agreed to one of each of
     /// `count` shares. One share's many lanes do not hide the other shares.
-    pub fn next_lanes(&self, count: usize, mut open: impl FnMut(i64) -> bool) {
+    pub fn next_lanes<F: Into<Fit>>(&self, count: usize, mut open: impl FnMut(i64) -> F) {
         let shares = self.order.iter().filter_map(|(_, name)| self.shares.get(name));
         let (mut shares_left, mut lanes_left) = (count, count.saturating_mul(LANES_EACH));
         for share in shares {
@@ -229,7 +268,11 @@ impl Line {
                 if agreed == count || lanes_left == agreed {
                     break;
                 }
-                agreed += usize::from(open(*lane));
+                match open(*lane).into() {
+                    Fit::Yes => agreed += 1,
+                    Fit::Shut => break,
+                    Fit::No | Fit::Unknown => {}
+                }
             }
             lanes_left -= agreed;
             shares_left -= usize::from(agreed > 0);
@@ -249,13 +292,8 @@ impl Line {
 
     /// Whose turn the next `max` tasks are, as far as they fit. Those turns are over then; what
     /// could not be taken is given back by [`Line::give_back`]. It ends where it is not known
-    /// whether something fits. `fits` is asked for many at once first, where there is no choice.
-    pub fn take<F: Into<Fit>>(
-        &mut self,
-        max: i64,
-        insight: &Insight,
-        mut fits: impl FnMut(i64, i64) -> F,
-    ) -> Vec<Part> {
+    /// whether something fits. The gate is asked for many at once first, where there is no choice.
+    pub fn take(&mut self, max: i64, insight: &Insight, mut gate: impl Gate) -> Vec<Part> {
         let mut quotas: BTreeMap<i64, i64> = BTreeMap::new();
         let mut passed: Vec<Arc<str>> = Vec::new();
         // Those that were looked at, with their lanes.
@@ -267,11 +305,16 @@ impl Line {
             let Some((place, name)) = self.order.pop_first() else { break };
             let Some(share) = self.shares.get_mut(&name) else { continue };
             share.place = None;
+            if share.heads.first().is_some_and(|(_, lane)| gate.is_shut(*lane)) {
+                share.is_held_back |= !served.contains(&name);
+                passed.push(name);
+                continue;
+            }
             let ranked = ranks.entry(Arc::clone(&name)).or_insert_with(|| share.ranked(insight));
             let only = ranked.first().filter(|_| self.order.is_empty() && ranked.len() == 1);
             let all = only.map(|(_, lane)| *lane).filter(|_| left > 1);
-            let all = all.filter(|lane| fits(*lane, left).into() == Fit::Yes);
-            let (lane, count) = match all.map_or_else(|| next(ranked, &mut fits), Next::Lane) {
+            let all = all.filter(|lane| gate.fits(*lane, left) == Fit::Yes);
+            let (lane, count) = match all.map_or_else(|| next(ranked, &mut gate), Next::Lane) {
                 Next::Lane(lane) => (lane, if all.is_some() { left } else { 1 }),
                 Next::Nothing => {
                     share.is_held_back |= !served.contains(&name);
@@ -303,7 +346,11 @@ impl Line {
         }
         passed.iter().for_each(|name| self.stand(name));
         served.iter().for_each(|name| self.note_free(name));
-        let part = |(lane, quota)| Some(Part { lane, from_key: self.key_of(lane)?, quota });
+        let part = |(lane, quota)| {
+            let (name, from_key) = self.lanes.get(&lane)?;
+            let until_key = ranks.get(name).map_or(i64::MAX, |ranked| until(ranked, lane));
+            Some(Part { lane, from_key: *from_key, quota, until_key })
+        };
         quotas.into_iter().filter_map(part).collect()
     }
 

@@ -40,10 +40,16 @@ pub enum Problem {
     #[error("arrays and objects are nested more than {MAX_DEPTH} deep; flatten the value")]
     TooDeep,
     /// An integer has more digits than can be kept.
-    #[error("the integer {0} does not fit 64 bits and would lose digits; send it as a string")]
+    #[error(
+        "the integer {0} does not fit 64 bits and would lose digits; send a smaller one, or a \
+         string where any value may stand, as in a payload"
+    )]
     IntegerTooLarge(String),
     /// A number is too large to be kept.
-    #[error("a number is too large for a 64-bit float; send it as a string")]
+    #[error(
+        "a number is too large for a 64-bit float; send a smaller one, or a string where any value \
+         may stand, as in a payload"
+    )]
     NumberTooLarge,
 }
 

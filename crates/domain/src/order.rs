@@ -27,6 +27,11 @@ pub fn priority_of(order_key: i64) -> i64 {
     -order_key.div_euclid(BAND_MS)
 }
 
+/// The last key of the same priority.
+pub fn last_alike(order_key: i64) -> i64 {
+    (order_key.div_euclid(BAND_MS) * BAND_MS).saturating_add(BAND_MS - 1)
+}
+
 /// The time inside a key.
 pub fn run_at_of(order_key: i64) -> Timestamp {
     Timestamp::from_ms(order_key.rem_euclid(BAND_MS))
@@ -61,6 +66,15 @@ mod tests {
         for priority in [MIN_PRIORITY, -1, 0, 1, MAX_PRIORITY] {
             let key = order_key(priority, at);
             assert_eq!((priority_of(key), run_at_of(key)), (priority.into(), at));
+        }
+    }
+
+    #[test]
+    fn the_last_key_of_a_priority_is_before_all_of_the_next() {
+        for priority in [MIN_PRIORITY, -1, 0, 1, MAX_PRIORITY] {
+            let last = last_alike(order_key(priority, Timestamp::from_ms(5)));
+            assert_eq!(priority_of(last), i64::from(priority));
+            assert_eq!(last, order_key(priority, Timestamp::MAX));
         }
     }
 

@@ -5,25 +5,34 @@
 //! where it stands in line. Whatever people read of a reason is said by [`Reason::detail`].
 //! Absent: reading. The caller brings the facts, all of one moment.
 
+mod start;
 mod words;
 
 #[cfg(test)]
 mod tests;
 
+use crate::approval::Choice;
 use crate::failure::TaskError;
 use crate::id::{ApprovalId, StepId, TaskId};
-use crate::limit::{Bound, Counts, Key, Scope, estimated_wait_ms, room};
+use crate::limit::{Bound, Counts, Key, Scope, room};
 use crate::pins::Pins;
 use crate::profile::{Kind, Profile};
 use crate::state::State;
 use crate::time::Timestamp;
+use crate::validate::MAX_SLOTS;
 use serde::Serialize;
+pub use start::{Sharing, Slots};
 use std::collections::BTreeMap;
 
 /// How many of those who stand before a task are counted; more are told as "more".
 pub const MOST_COUNTED: i64 = 1_000;
 /// How many of those who hold a limit's slots are named.
 pub const MOST_HOLDERS: i64 = 5;
+/// How many are named of those who voted on an approval, and of those who have a token for it.
+pub const MOST_NAMED: usize = 10;
+/// How many of the tasks in one worker's hands are counted. Its slots do not bound them, because a
+/// session may claim beyond what it said; so this is ten times the slots that one may have.
+pub const MOST_HELD: i64 = 10 * MAX_SLOTS as i64;
 
 /// What is known of a task at one moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,6 +65,11 @@ pub struct Facts {
     pub rates_until: BTreeMap<Key, Timestamp>,
     /// Some of those who hold the slots of each limit that is reached.
     pub holders: BTreeMap<Key, Vec<Holder>>,
+    /// How long slots are held of each limit that is reached.
+    pub slots: BTreeMap<Key, Slots>,
+    /// Who takes turns with it under each limit and rate that is reached, of those that are neither
+    /// its queue's nor its venture's nor everything's: those the line tells.
+    pub sharing: BTreeMap<Key, Sharing>,
     /// Whether all who would take it have their hands full.
     pub busy: Option<Busy>,
     /// Its line, if it stands in one.
@@ -65,7 +79,7 @@ pub struct Facts {
 /// Workers that hold as many tasks as they have slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Busy {
-    /// How many tasks they hold together.
+    /// How many tasks they hold together: of each at most [`MOST_HELD`] are counted.
     pub held: i64,
     /// Some of those: at most [`MOST_HOLDERS`].
     pub holders: Vec<Holder>,
@@ -84,6 +98,48 @@ pub struct Holder {
     pub since: Option<Timestamp>,
 }
 
+/// Somebody who voted on an approval.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Voter {
+    /// Who.
+    pub actor: String,
+    /// What they said.
+    pub choice: Choice,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Somebody who has a token for an approval that is good, and has not used it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TokenHolder {
+    /// Who.
+    pub approver: String,
+    /// Until when it is good.
+    pub expires_at: Timestamp,
+}
+
+/// Who has answered a question, and who may with a token: of each [`MOST_NAMED`] by name, in the
+/// order in which they did or got it, and how many more there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)] // docs/http-api.md describes each field once.
+pub struct Voices {
+    pub voters: Vec<Voter>,
+    pub more_voters: i64,
+    pub token_holders: Vec<TokenHolder>,
+    pub more_token_holders: i64,
+}
+
+impl Voices {
+    /// Names the first of them.
+    pub fn new(mut voters: Vec<Voter>, mut token_holders: Vec<TokenHolder>) -> Voices {
+        let more = |all: usize| all.saturating_sub(MOST_NAMED) as i64;
+        let (more_voters, more_token_holders) = (more(voters.len()), more(token_holders.len()));
+        voters.truncate(MOST_NAMED);
+        token_holders.truncate(MOST_NAMED);
+        Voices { voters, more_voters, token_holders, more_token_holders }
+    }
+}
+
 /// What a parked task waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // The reasons below say what each is.
@@ -95,6 +151,7 @@ pub enum Awaited {
         required: i64,
         approvals: i64,
         until: Option<Timestamp>,
+        voices: Voices,
     },
     Person {
         step_id: StepId,
@@ -193,6 +250,8 @@ pub enum Reason {
         required: i64,
         approvals: i64,
         until: Option<Timestamp>,
+        #[serde(flatten)]
+        voices: Voices,
     },
     /// It waits for a person's decision over a step of which nobody knows whether it ran.
     InDoubt { step_id: StepId, step: Option<String> },
@@ -319,8 +378,16 @@ fn held(facts: &Facts, status: State) -> Reason {
 fn parked(awaited: Option<&Awaited>) -> Reason {
     let Some(awaited) = awaited else { return Reason::Waiting {} };
     match awaited.clone() {
-        Awaited::Approval { approval_id, gate, action, required, approvals, until } => {
-            Reason::WaitingForApproval { approval_id, gate, action, required, approvals, until }
+        Awaited::Approval { approval_id, gate, action, required, approvals, until, voices } => {
+            Reason::WaitingForApproval {
+                approval_id,
+                gate,
+                action,
+                required,
+                approvals,
+                until,
+                voices,
+            }
         }
         Awaited::Person { step_id, step } => Reason::InDoubt { step_id, step },
         Awaited::Signal { signal, key, until } => Reason::WaitingForSignal { signal, key, until },
@@ -343,8 +410,10 @@ fn in_line(facts: &Facts) -> Vec<Reason> {
         reasons.push(Reason::NoWorker { queue, kind, pins });
     }
     let is_ready = reasons.is_empty() && facts.busy.is_none();
-    // When a worker will be free is what somebody wants to know whom nothing else holds back.
-    let has_place = facts.line.ahead > 0 || reasons.is_empty();
+    // Whoever is first where nothing moves has no place worth telling.
+    let stands =
+        |reason: &Reason| matches!(reason, Reason::Paused { .. } | Reason::NoWorker { .. });
+    let has_place = facts.line.ahead > 0 || !reasons.iter().any(stands);
     reasons.extend(busy(facts));
     reasons.extend(facts.stops.iter().filter(|stop| stop.drains).map(stopped));
     if is_ready {
@@ -355,32 +424,10 @@ fn in_line(facts: &Facts) -> Vec<Reason> {
     reasons
 }
 
-/// Where it stands while something holds it back. At a limit its line moves on as others end; what
-/// is stopped, or has nobody to take it, does not move.
+/// Where it stands while something holds it back.
 fn behind(facts: &Facts, reasons: &[Reason]) -> Reason {
     let line = facts.line;
-    let stands = |reason: &Reason| {
-        matches!(reason, Reason::Paused { .. } | Reason::NoWorker { .. })
-            || matches!(reason, Reason::LimitReached { limit: 0, .. })
-    };
-    let moves = !reasons.iter().any(stands);
-    // Not before the rate's next period, nor before those have had theirs who stand before it.
-    let until = reasons.iter().filter_map(|reason| match reason {
-        Reason::RateReached { scope, limit, period_ms, until, .. } => {
-            let first = match scope {
-                // Other ventures take their turns under the same rate.
-                Scope::Global | Scope::Queue => depth(&line) - 1,
-                Scope::Venture => line.ahead,
-                // Those may be of other agents or stages, whom the rate does not bind.
-                _ => 0,
-            };
-            let later = period_ms.saturating_mul(first / (*limit).max(1));
-            until.map(|until| until.since_ms(facts.now).saturating_add(later))
-        }
-        _ => None,
-    });
-    let least = until.max().unwrap_or_default();
-    let wait = estimated_start_ms(&line).filter(|_| moves).map(|ms| ms.max(least));
+    let wait = start::behind_ms(facts, reasons);
     Reason::InLine {
         ahead: line.ahead.min(MOST_COUNTED),
         ahead_at_least: line.more_ahead || line.ahead > MOST_COUNTED,
@@ -454,7 +501,7 @@ fn busy(facts: &Facts) -> Option<Reason> {
 
 fn ready(facts: &Facts) -> Reason {
     let line = facts.line;
-    let wait = estimated_start_ms(&line);
+    let wait = start::at_pace_ms(&line);
     Reason::Ready {
         ahead: line.ahead.min(MOST_COUNTED),
         ahead_at_least: line.more_ahead || line.ahead > MOST_COUNTED,
@@ -464,16 +511,4 @@ fn ready(facts: &Facts) -> Reason {
         estimated_wait_ms: wait,
         estimated_start_at: wait.map(|ms| facts.now.plus_ms(ms)),
     }
-}
-
-/// When a task's turn comes at the pace of its queue.
-fn estimated_start_ms(line: &Line) -> Option<i64> {
-    estimated_wait_ms(depth(line), line.drained, line.drained_over_ms)
-}
-
-/// How many begin until a task has begun, itself included: ventures take turns, so each task before
-/// it in its venture lets one of every other venture go first, as far as there are so many.
-fn depth(line: &Line) -> i64 {
-    let own = line.ahead.saturating_add(1);
-    own.saturating_mul(line.ventures.max(1)).min(line.pending.max(own))
 }

@@ -15,6 +15,7 @@ mod demo;
 mod document;
 mod events;
 mod failure;
+mod filter;
 mod inform;
 mod limit;
 mod message;
@@ -189,6 +190,10 @@ struct ServeArguments {
     /// [env: WINDLASS_SHUTDOWN_MS] [default: 30000].
     #[arg(long, value_name = "MS")]
     shutdown_ms: Option<String>,
+    /// How long of that to answer as before, but not ready, so that load balancers notice
+    /// [env: WINDLASS_SHUTDOWN_DELAY_MS] [default: 0].
+    #[arg(long, value_name = "MS")]
+    shutdown_delay_ms: Option<String>,
     /// How often to look for work that no wake-up told of [env: WINDLASS_POLL_MS] [default: 1000].
     #[arg(long, value_name = "MS")]
     poll_ms: Option<String>,
@@ -231,6 +236,7 @@ impl ServeArguments {
             flag("listen", &self.listen),
             flag("advertise", &self.advertise),
             flag("shutdown_ms", &self.shutdown_ms),
+            flag("shutdown_delay_ms", &self.shutdown_delay_ms),
             flag("poll_ms", &self.poll_ms),
             flag("inference_pending_timeout", &self.inference_pending_timeout),
             flag("inference_retention", &self.inference_retention),

@@ -64,6 +64,8 @@ pub struct Config {
     pub log_format: LogFormat,
     /// How long running requests and work may take when the server stops.
     pub shutdown_ms: u64,
+    /// How long of that the server goes on as before, but says that it is not ready.
+    pub shutdown_delay_ms: u64,
     /// How often the server looks for work by itself, as the safety net of wake-ups.
     pub poll_ms: u64,
     /// Whether the database may acknowledge what it has not synced.
@@ -252,6 +254,7 @@ fn assemble(found: &[(&'static Setting, Vec<String>, Source)]) -> Config {
             _ => LogFormat::Auto,
         },
         shutdown_ms: number("shutdown_ms"),
+        shutdown_delay_ms: number("shutdown_delay_ms"),
         poll_ms: number("poll_ms"),
         unsafe_durability: text("unsafe_durability") == "true",
         webhook_url: all("webhook_url").to_vec(),

@@ -19,6 +19,14 @@ pub async fn run(config: Config) -> Result<()> {
     let keys = Keys::parse(&keys).map_err(Error::Configuration)?;
     let webhooks = Webhooks::new(&config).map_err(Error::Configuration)?;
     let shutdown = Duration::from_millis(config.shutdown_ms);
+    let delay = Duration::from_millis(config.shutdown_delay_ms);
+    if delay > shutdown {
+        return Err(Error::Configuration(format!(
+            "`shutdown_delay_ms` is {} and must not be more than `shutdown_ms`, which is {}: the \
+             delay is part of it",
+            config.shutdown_delay_ms, config.shutdown_ms
+        )));
+    }
     let (sweeper, warnings) = SweeperSettings::read(|name| std::env::var(name).ok());
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let options = Options {
@@ -64,16 +72,17 @@ pub async fn run(config: Config) -> Result<()> {
         engine.reach_nodes(Arc::new(Nodes::new(key.clone())));
     }
     // Before anybody is told that the server is there: whoever ends it at once ends it gracefully.
-    let told_to_end = end_signals();
+    let signals = Signals::new();
     tracing::info!(%address, node = %engine.node(), "windlass is listening");
     let routes = http::router(api);
     let draining = engine.clone();
-    let stop = async move {
-        told_to_end.await;
-        tracing::info!("shutting down: no new work; requests may finish");
+    let stop = async {
+        signals.next().await;
+        tracing::info!("shutting down: no new work; requests may finish; signal again to end now");
         draining.drain();
     };
-    http::serve(listener, routes, stop, shutdown).await;
+    let ending = http::Ending { delay, limit: shutdown };
+    http::serve(listener, routes, stop, signals.next(), ending).await;
     engine.shutdown(shutdown).await;
     tracing::info!("bye");
     Ok(())
@@ -113,18 +122,38 @@ fn raise_file_limit() {
     }
 }
 
-/// SIGTERM or Ctrl-C, from the call on.
-fn end_signals() -> impl Future<Output = ()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let terminate = signal(SignalKind::terminate());
-    let interrupt = signal(SignalKind::interrupt());
-    async move {
-        let (Ok(mut terminate), Ok(mut interrupt)) = (terminate, interrupt) else {
-            return drop(tokio::signal::ctrl_c().await);
-        };
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+/// SIGTERM and Ctrl-C, from the making on.
+struct Signals {
+    came: Arc<tokio::sync::Semaphore>,
+}
+
+impl Signals {
+    fn new() -> Signals {
+        use tokio::signal::unix::{SignalKind, signal};
+        // One permit a signal: whoever asks for the next one gets also what came before it asked.
+        let came = Arc::new(tokio::sync::Semaphore::new(0));
+        for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+            match signal(kind) {
+                Ok(mut signals) => {
+                    let came = Arc::clone(&came);
+                    tokio::spawn(async move {
+                        while signals.recv().await.is_some() {
+                            came.add_permits(1);
+                        }
+                    });
+                }
+                Err(error) => tracing::error!(%error, ?kind, "this signal cannot be heard"),
+            }
+        }
+        Signals { came }
+    }
+
+    /// Resolves with the next signal.
+    async fn next(&self) {
+        match self.came.acquire().await {
+            Ok(permit) => permit.forget(),
+            // Nobody closes it.
+            Err(_) => std::future::pending().await,
         }
     }
 }

@@ -32,6 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
+use windlass::domain::profile::Kind;
 
 /// How long a claim waits at the server for work.
 const CLAIM_WAIT: Duration = Duration::from_secs(20);
@@ -63,6 +64,14 @@ pub struct Options {
     pub grace: Duration,
     /// Whether it binds a stream, so that its end is noticed at once.
     pub is_present: bool,
+}
+
+impl Options {
+    /// Whether it opens a stream only to be told at once what is cancelled. One that takes
+    /// inference does not: it would lose what it runs whenever the stream breaks.
+    fn listens(&self) -> bool {
+        !self.is_present && self.kinds.iter().all(|kind| kind != Kind::Inference.as_str())
+    }
 }
 
 /// Something under way.
@@ -142,6 +151,7 @@ pub async fn run(
     let mut claimer = tokio::spawn(claim_until_drained(shared.clone()));
     let binding = shared.options.is_present.then(|| tokio::spawn(presence::run(shared.clone())));
     let mut binder = binding.unwrap_or_else(|| tokio::spawn(std::future::pending()));
+    let listener = shared.options.listens().then(|| tokio::spawn(presence::listen(shared.clone())));
     let mut refused = None;
     tokio::select! {
         number = signals.next() => tracing::info!(signal = number, "stopping"),
@@ -160,6 +170,7 @@ pub async fn run(
     }
     claimer.abort();
     binder.abort();
+    listener.inspect(tokio::task::JoinHandle::abort);
     beater.abort();
     finisher.abort();
     refused.map_or(Ok(()), Err)
@@ -276,7 +287,7 @@ async fn begin(shared: &Arc<Shared>, assignment: Assignment) {
 async fn work(shared: &Arc<Shared>, assignment: Assignment, stop: watch::Receiver<Option<Stop>>) {
     let begun = std::time::Instant::now();
     let Assignment { task_id, lease_id, attempt, .. } = &assignment;
-    let correlation_id = assignment.task["correlation_id"].as_str().unwrap_or_default();
+    let correlation_id = assignment.task["correlation_id"].as_str();
     tracing::info!(task_id, attempt, correlation_id, "started");
     let note = |group| shared.hold.set_group(lease_id, group);
     let outcome = shared.executor.run(&assignment, stop, &note).await;
@@ -286,7 +297,8 @@ async fn work(shared: &Arc<Shared>, assignment: Assignment, stop: watch::Receive
         tracing::info!(task_id, correlation_id, took_ms, "dropped");
     }
     // What has become of the task is the server's to say: its command may have parked it.
-    let run = Some(finish::Run { correlation_id: correlation_id.to_owned(), took_ms });
+    let correlation_id = correlation_id.map(str::to_owned);
+    let run = Some(finish::Run { correlation_id, took_ms });
     finish::send(shared, task_id, lease_id, outcome, run).await;
 }
 

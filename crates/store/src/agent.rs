@@ -21,6 +21,7 @@ use windlass_domain::agent::{
     AgentPatch, AgentSpec, Executor, Given, MAX_DEPTH, Unit, check_parent,
 };
 use windlass_domain::json;
+use windlass_domain::page::{Order, Part};
 use windlass_domain::refusal::Refusal;
 use windlass_domain::time::Timestamp;
 use windlass_domain::validate::Errors;
@@ -28,14 +29,20 @@ use windlass_domain::validate::Errors;
 statement!(shared PUT, "agent/put");
 statement!(shared ARCHIVE, "agent/archive");
 statement!(shared SHOW, "agent/show");
-statement!(shared LIST, "agent/list");
+statement!(ordered shared LIST, "agent/list");
 statement!(shared LINE, "agent/line");
 statement!(GIVEN, "agent/given");
 statement!(LOCK, "agent/lock");
 
-/// All of the above.
+/// All of the above that are no lists.
 pub(crate) static STATEMENTS: &[&statement::Statement] =
-    &[&PUT, &ARCHIVE, &SHOW, &LIST, &LINE, &GIVEN, &LOCK];
+    &[&PUT, &ARCHIVE, &SHOW, &LINE, &GIVEN, &LOCK];
+
+/// The lists, each in both orders.
+pub(crate) static LISTS: &[&statement::Ordered] = &[&LIST];
+
+/// The order of a list unless another one is asked for.
+pub const ORDER: Order = Order::Ascending;
 
 /// What users see of an agent, in the order in which it is read.
 pub(crate) const COLUMNS: &str = "\
@@ -229,24 +236,32 @@ impl Agents {
         after: &str,
         limit: usize,
     ) -> Result<(Vec<Agent>, Option<String>)> {
-        let after = after.to_owned();
+        let after = Some(after.to_owned()).filter(|after| !after.is_empty());
+        self.page(filter, Part::new(ORDER, after, limit)).await
+    }
+
+    /// A page of agents, by name, in either order.
+    pub async fn page(
+        &self,
+        filter: AgentFilter,
+        part: Part<String>,
+    ) -> Result<(Vec<Agent>, Option<String>)> {
+        let (after, most) = (part.begin(), part.most());
+        let statement = LIST.in_order(part.order);
         let body = move |tx: &mut dyn Tx| {
             let params = vec![
                 after.as_str().into(),
-                Value::Int(limit as i64 + 1),
+                Value::Int(most),
                 filter.archived.into(),
                 filter.role.clone().into(),
                 filter.parent.clone().into(),
                 filter.venture.clone().into(),
                 filter.portfolio.clone().into(),
             ];
-            tx.run(Call::one(&LIST, params))?.iter().map(read).collect()
+            tx.run(Call::one(statement, params))?.iter().map(read).collect()
         };
-        let mut agents: Vec<Agent> = self.store.read("agent_list", body).await?;
-        let more = agents.len() > limit;
-        agents.truncate(limit);
-        let next = agents.last().filter(|_| more).map(|agent| agent.name.clone());
-        Ok((agents, next))
+        let agents: Vec<Agent> = self.store.read("agent_list", body).await?;
+        Ok(part.cut(agents, |agent| agent.name.clone()))
     }
 
     /// What those agents that are there give to their tasks.

@@ -14,6 +14,7 @@ use serde_json::json;
 use uuid::Uuid;
 use windlass_domain::id::TaskId;
 use windlass_domain::notice::Severity;
+use windlass_domain::page::{Order, Part};
 use windlass_domain::refusal::Refusal;
 use windlass_domain::time::Timestamp;
 
@@ -21,16 +22,21 @@ pub(crate) const COLUMNS: &str =
     "id, type, severity, task_id, message, created_at, acknowledged_at, acknowledged_by";
 
 statement!(shared RAISE, "alert/raise");
-statement!(shared LIST, "alert/list");
-statement!(shared LIST_OPEN, "alert/list_open");
-statement!(shared LIST_OF_TASK, "alert/list_of_task");
+statement!(ordered shared LIST, "alert/list");
+statement!(ordered shared LIST_OPEN, "alert/list_open");
+statement!(ordered shared LIST_OF_TASK, "alert/list_of_task");
 statement!(shared SHOW, "alert/show");
 statement!(shared ACKNOWLEDGE, "alert/acknowledge");
 statement!(shared FORGET, "alert/forget");
 
-/// All of the above.
-pub(crate) static STATEMENTS: &[&statement::Statement] =
-    &[&RAISE, &LIST, &LIST_OPEN, &LIST_OF_TASK, &SHOW, &ACKNOWLEDGE, &FORGET];
+/// All of the above that are no lists.
+pub(crate) static STATEMENTS: &[&statement::Statement] = &[&RAISE, &SHOW, &ACKNOWLEDGE, &FORGET];
+
+/// The lists, each in both orders.
+pub(crate) static LISTS: &[&statement::Ordered] = &[&LIST, &LIST_OPEN, &LIST_OF_TASK];
+
+/// The order of a list unless another one is asked for.
+pub const ORDER: Order = Order::Descending;
 
 /// The longest message that is kept, in characters.
 const MAX_MESSAGE_CHARS: usize = 4_000;
@@ -112,17 +118,27 @@ impl Alerts {
         after: Option<Cursor>,
         limit: usize,
     ) -> Result<(Vec<Alert>, Option<Cursor>)> {
-        let (time, id) = after.unwrap_or((Timestamp::MAX, Uuid::max()));
-        let statement = match (filter.task, filter.acknowledged) {
+        self.page(filter, Part::new(ORDER, after, limit)).await
+    }
+
+    /// A page of alerts, in either order.
+    pub async fn page(
+        &self,
+        filter: Filter,
+        part: Part<Cursor>,
+    ) -> Result<(Vec<Alert>, Option<Cursor>)> {
+        let ((time, id), most) = (part.begin(), part.most());
+        let list = match (filter.task, filter.acknowledged) {
             (Some(_), _) => &LIST_OF_TASK,
             (None, Some(false)) => &LIST_OPEN,
             (None, _) => &LIST,
         };
+        let statement = list.in_order(part.order);
         let body = move |tx: &mut dyn Tx| {
             let mut params = vec![
                 time.into(),
                 id.into(),
-                Value::Int(limit as i64 + 1),
+                Value::Int(most),
                 filter.kind.clone().into(),
                 filter.severity.map(Severity::as_str).into(),
                 filter.task.map(|task| task.0).into(),
@@ -132,12 +148,8 @@ impl Alerts {
             }
             tx.run(Call::one(statement, params))?.iter().map(read).collect()
         };
-        let mut alerts: Vec<Alert> = self.store.read("alert_list", body).await?;
-        let more = alerts.len() > limit;
-        alerts.truncate(limit);
-        let last = alerts.last().filter(|_| more);
-        let next = last.map(|alert| (alert.created_at, alert.id));
-        Ok((alerts, next))
+        let alerts: Vec<Alert> = self.store.read("alert_list", body).await?;
+        Ok(part.cut(alerts, |alert| (alert.created_at, alert.id)))
     }
 
     /// Somebody has seen it. Whoever comes second is told who was first.

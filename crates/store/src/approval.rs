@@ -29,8 +29,10 @@ use windlass_domain::approval::{
     Ballot, Choice, Kind, Question, QuestionRequest, REPLAY_GATE, Refused, Status,
 };
 use windlass_domain::id::{ApprovalId, TaskId};
+use windlass_domain::page::{Order, Part};
 use windlass_domain::refusal::Refusal;
 use windlass_domain::time::Timestamp;
+use windlass_domain::why::TokenHolder;
 
 /// What is read of an approval, in the order in which [`approval`] reads it.
 pub(crate) const COLUMNS: &str = "a.id, a.task_id, a.kind, a.gate, a.action, a.arguments, \
@@ -43,26 +45,25 @@ statement!(shared SHOW, "approval/show");
 statement!(LOCK, "approval/lock");
 statement!(shared REQUESTED, "approval/requested");
 statement!(shared VOTES, "approval/votes");
-statement!(shared LIST_RECENT, "approval/list_recent");
-statement!(shared LIST_OF_STATUS, "approval/list_of_status");
-statement!(shared LIST_OF_TASK, "approval/list_of_task");
+statement!(shared TOKEN_HOLDERS, "approval/token_holders");
+statement!(ordered shared LIST_RECENT, "approval/list_recent");
+statement!(ordered shared LIST_OF_STATUS, "approval/list_of_status");
+statement!(ordered shared LIST_OF_TASK, "approval/list_of_task");
 statement!(EXPIRE_REQUESTS, "approval/expire_requests");
 
-static OWN: &[&statement::Statement] = &[
-    &OPEN,
-    &SHOW,
-    &LOCK,
-    &REQUESTED,
-    &VOTES,
-    &LIST_RECENT,
-    &LIST_OF_STATUS,
-    &LIST_OF_TASK,
-    &EXPIRE_REQUESTS,
-];
+static OWN: &[&statement::Statement] =
+    &[&OPEN, &SHOW, &LOCK, &REQUESTED, &VOTES, &TOKEN_HOLDERS, &EXPIRE_REQUESTS];
+
+/// The lists, each in both orders.
+pub(crate) static LISTS: &[&statement::Ordered] = &[&LIST_RECENT, &LIST_OF_STATUS, &LIST_OF_TASK];
+
+/// The order of a list unless another one is asked for.
+pub const ORDER: Order = Order::Descending;
 
 /// Every statement about approvals.
 pub(crate) fn statements() -> impl Iterator<Item = &'static statement::Statement> {
-    [OWN, ask::STATEMENTS, vote::STATEMENTS, token::STATEMENTS].into_iter().flatten().copied()
+    let all = [OWN, ask::STATEMENTS, vote::STATEMENTS, token::STATEMENTS];
+    all.into_iter().flatten().copied().chain(statement::both(LISTS))
 }
 
 /// A question as users see it.
@@ -176,11 +177,20 @@ impl Approvals {
         after: Option<Cursor>,
         limit: usize,
     ) -> Result<(Vec<Approval>, Option<Cursor>)> {
+        self.page(filter, Part::new(ORDER, after, limit)).await
+    }
+
+    /// A page of questions, in either order.
+    pub async fn page(
+        &self,
+        filter: Filter,
+        part: Part<Cursor>,
+    ) -> Result<(Vec<Approval>, Option<Cursor>)> {
+        let (order, (time, id), most) = (part.order, part.begin(), part.most());
         let body = move |tx: &mut dyn Tx| {
-            let (time, id) = after.unwrap_or((Timestamp::MAX, Uuid::max()));
-            let mut params = vec![time.into(), id.into(), Value::Int(limit as i64 + 1)];
+            let mut params = vec![time.into(), id.into(), Value::Int(most)];
             let status = Value::from(filter.status.map(Status::as_str));
-            let statement = match (filter.task_id, filter.status) {
+            let list = match (filter.task_id, filter.status) {
                 (Some(task), _) => {
                     params.extend([status, task.0.into()]);
                     &LIST_OF_TASK
@@ -192,14 +202,10 @@ impl Approvals {
                 (None, None) => &LIST_RECENT,
             };
             params.push(filter.gate.clone().into());
-            tx.run(Call::one(statement, params))?.iter().map(approval).collect()
+            tx.run(Call::one(list.in_order(order), params))?.iter().map(approval).collect()
         };
-        let mut items: Vec<Approval> = self.tasks.store().read("approval_list", body).await?;
-        let more = items.len() > limit;
-        items.truncate(limit);
-        let last = items.last().filter(|_| more);
-        let next = last.map(|approval| (approval.created_at, approval.id.0));
-        Ok((items, next))
+        let items: Vec<Approval> = self.tasks.store().read("approval_list", body).await?;
+        Ok(part.cut(items, |approval| (approval.created_at, approval.id.0)))
     }
 
     /// Opens a request in a transaction of somebody else's, or finds the same one open already.
@@ -298,7 +304,21 @@ fn find(
     tx.run(Call::one(statement, vec![id.0.into()]))?.first().map(approval).transpose()
 }
 
-fn votes(tx: &mut dyn Tx, id: ApprovalId) -> Result<Vec<Vote>> {
+/// Who has a token for a question that is good, in the order in which they got it.
+pub(crate) fn token_holders(
+    tx: &mut dyn Tx,
+    id: ApprovalId,
+    now: Timestamp,
+    most: i64,
+) -> Result<Vec<TokenHolder>> {
+    let rows = tx.run(Call::one(&TOKEN_HOLDERS, vec![id.0.into(), now.into(), most.into()]))?;
+    let holder =
+        |row: &Row| Ok(TokenHolder { approver: row.text(0)?.to_owned(), expires_at: row.time(1)? });
+    rows.iter().map(holder).collect()
+}
+
+/// What people said, in order.
+pub(crate) fn votes(tx: &mut dyn Tx, id: ApprovalId) -> Result<Vec<Vote>> {
     let rows = tx.run(Call::one(&VOTES, vec![id.0.into()]))?;
     rows.iter()
         .map(|row| {

@@ -11,18 +11,25 @@ use crate::tx::{Call, Tx};
 use crate::value::{Row, Value, unreadable};
 use serde_json::Value as Json;
 use windlass_domain::json;
+use windlass_domain::page::{Order, Part};
 use windlass_domain::time::Timestamp;
 
 statement!(shared WRITE, "audit/write");
-statement!(shared LIST, "audit/list");
-statement!(shared LIST_OF_ACTOR, "audit/list_of_actor");
-statement!(shared LIST_OF_EVENT, "audit/list_of_event");
-statement!(shared LIST_OF_SUBJECT, "audit/list_of_subject");
+statement!(ordered shared LIST, "audit/list");
+statement!(ordered shared LIST_OF_ACTOR, "audit/list_of_actor");
+statement!(ordered shared LIST_OF_EVENT, "audit/list_of_event");
+statement!(ordered shared LIST_OF_SUBJECT, "audit/list_of_subject");
 statement!(EXPORT, "audit/export");
 
-/// All of the above.
-pub(crate) static STATEMENTS: &[&statement::Statement] =
-    &[&WRITE, &LIST, &LIST_OF_ACTOR, &LIST_OF_EVENT, &LIST_OF_SUBJECT, &EXPORT];
+/// All of the above that are no lists.
+pub(crate) static STATEMENTS: &[&statement::Statement] = &[&WRITE, &EXPORT];
+
+/// The lists, each in both orders.
+pub(crate) static LISTS: &[&statement::Ordered] =
+    &[&LIST, &LIST_OF_ACTOR, &LIST_OF_EVENT, &LIST_OF_SUBJECT];
+
+/// The order of a list unless another one is asked for.
+pub const ORDER: Order = Order::Descending;
 
 /// One entry.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,28 +101,35 @@ impl Audit {
         before: Option<i64>,
         limit: i64,
     ) -> Result<Vec<Entry>> {
+        let limit = usize::try_from(limit).unwrap_or_default();
+        Ok(self.page(filter, Part::new(ORDER, before, limit)).await?.0)
+    }
+
+    /// A page, in either order.
+    pub async fn page(&self, filter: Filter, part: Part<i64>) -> Result<(Vec<Entry>, Option<i64>)> {
         // By whatever leaves the fewest.
-        let statement = match &filter {
+        let list = match &filter {
             Filter { subject: Some(_), .. } => &LIST_OF_SUBJECT,
             Filter { event: Some(_), .. } => &LIST_OF_EVENT,
             Filter { actor: Some(_), .. } => &LIST_OF_ACTOR,
             _ => &LIST,
         };
-        let before = before.unwrap_or(i64::MAX);
-        let body = move |tx: &mut dyn Tx| page(tx, statement, before, limit, &filter);
-        self.store.read("audit_list", body).await
+        let (statement, begin, most) = (list.in_order(part.order), part.begin(), part.most());
+        let body = move |tx: &mut dyn Tx| entries(tx, statement, begin, most, &filter);
+        let read = self.store.read("audit_list", body).await?;
+        Ok(part.cut(read, |entry| entry.seq))
     }
 
     /// A part of the whole, oldest first, after an entry. It is read in the order of its commits,
     /// so that whoever goes on after the last entry it has misses none; what other transactions
     /// are still writing at the time is not shown yet.
     pub async fn export(&self, filter: Filter, after: i64, limit: i64) -> Result<Vec<Entry>> {
-        let body = move |tx: &mut dyn Tx| page(tx, &EXPORT, after, limit, &filter);
+        let body = move |tx: &mut dyn Tx| entries(tx, &EXPORT, after, limit, &filter);
         self.store.read("audit_export", body).await
     }
 }
 
-fn page(
+fn entries(
     tx: &mut dyn Tx,
     statement: &statement::Statement,
     from: i64,

@@ -19,6 +19,7 @@ use uuid::Uuid;
 use windlass_domain::id::MessageId;
 use windlass_domain::message::Reason;
 use windlass_domain::notice::Severity;
+use windlass_domain::page::{Order, Part};
 use windlass_domain::refusal::{FieldError, Refusal};
 use windlass_domain::time::Timestamp;
 use windlass_domain::trouble::{Case, Event, Status};
@@ -35,12 +36,18 @@ statement!(shared SAVE, "dead_letter/save");
 statement!(shared APPEND, "dead_letter/append");
 statement!(shared APPENDED, "dead_letter/appended");
 statement!(shared NOTES, "dead_letter/notes");
-statement!(LIST, "dead_letter/list");
-statement!(LIST_OPEN, "dead_letter/list_open");
+statement!(ordered LIST, "dead_letter/list");
+statement!(ordered LIST_OPEN, "dead_letter/list_open");
 
-/// All of the above.
+/// All of the above that are no lists.
 pub(crate) static STATEMENTS: &[&Statement] =
-    &[&ENTER, &SHOW, &LOAD, &SAVE, &APPEND, &APPENDED, &NOTES, &LIST, &LIST_OPEN];
+    &[&ENTER, &SHOW, &LOAD, &SAVE, &APPEND, &APPENDED, &NOTES];
+
+/// The lists, each in both orders.
+pub(crate) static LISTS: &[&statement::Ordered] = &[&LIST, &LIST_OPEN];
+
+/// The order of a list unless another one is asked for.
+pub const ORDER: Order = Order::Ascending;
 
 /// Where the notes are kept.
 static BOOK: Book = Book { what: "a dead letter", append: &APPEND, appended: &APPENDED };
@@ -186,15 +193,24 @@ impl DeadLetters {
         after: Option<Cursor>,
         limit: usize,
     ) -> Result<(Vec<DeadLetter>, Option<Cursor>)> {
-        let (time, id) = after.unwrap_or((Timestamp::EPOCH, Uuid::nil()));
+        self.page(filter, Part::new(ORDER, after, limit)).await
+    }
+
+    /// A page of dead letters, in either order.
+    pub async fn page(
+        &self,
+        filter: Filter,
+        part: Part<Cursor>,
+    ) -> Result<(Vec<DeadLetter>, Option<Cursor>)> {
+        let ((time, id), most) = (part.begin(), part.most());
         let is_open = filter.status.iter().all(|status| !status.is_closed());
-        let statement = if is_open { &LIST_OPEN } else { &LIST };
+        let statement = if is_open { &LIST_OPEN } else { &LIST }.in_order(part.order);
         let body = move |tx: &mut dyn Tx| {
             let status = filter.status.iter().map(|status| status.as_str().to_owned()).collect();
             let params = vec![
                 time.into(),
                 id.into(),
-                Value::Int(limit as i64 + 1),
+                Value::Int(most),
                 Value::TextList(status),
                 filter.assignee.clone().into(),
                 filter.to.clone().into(),
@@ -203,12 +219,8 @@ impl DeadLetters {
             ];
             tx.run(Call::one(statement, params))?.iter().map(read).collect()
         };
-        let mut found: Vec<DeadLetter> = self.store.read("dead_letter_list", body).await?;
-        let more = found.len() > limit;
-        found.truncate(limit);
-        let last = found.last().filter(|_| more);
-        let next = last.map(|letter| (letter.entered_at, letter.message.0));
-        Ok((found, next))
+        let found: Vec<DeadLetter> = self.store.read("dead_letter_list", body).await?;
+        Ok(part.cut(found, |letter| (letter.entered_at, letter.message.0)))
     }
 
     /// Somebody acts; the dead letter as it stands then.

@@ -29,9 +29,9 @@ pub struct Bounds {
     pub bytes: usize,
     /// Transactions at once, where that many pay: one fills while another is being synced.
     pub leaders: usize,
-    /// Items that make another transaction worth its own cost. Fewer wait for the one under way:
-    /// a transaction of twenty costs the database little more than one of ten, and two of ten cost
-    /// twice as much.
+    /// Work that makes another transaction worth its own cost, as the group counts it: items,
+    /// where nothing else is said. Less waits for the one under way: a transaction of twenty costs
+    /// the database little more than one of ten, and two of ten cost twice as much.
     pub enough: usize,
     /// Items that may wait; more are told to try again.
     pub waiting: usize,
@@ -52,6 +52,7 @@ struct Inner<I, T> {
     name: &'static str,
     bounds: Bounds,
     weigh: fn(&I) -> usize,
+    worth: fn(&I) -> usize,
     run: Box<dyn Fn(Vec<I>) -> Running<T> + Send + Sync>,
     queue: Mutex<Queue<I, T>>,
 }
@@ -59,12 +60,14 @@ struct Inner<I, T> {
 struct Queue<I, T> {
     requests: VecDeque<Request<I, T>>,
     items: usize,
+    worth: usize,
     leaders: usize,
 }
 
 struct Request<I, T> {
     items: Vec<I>,
     bytes: usize,
+    worth: usize,
     answer: oneshot::Sender<Vec<Outcome<T>>>,
 }
 
@@ -79,16 +82,24 @@ impl<I: Send + 'static, T: Send + 'static> Group<I, T> {
     where
         F: Future<Output = Vec<Outcome<T>>> + Send + 'static,
     {
-        let queue = Queue { requests: VecDeque::new(), items: 0, leaders: 0 };
-        Group {
-            inner: Arc::new(Inner {
-                name,
-                bounds,
-                weigh,
-                run: Box::new(move |items| Box::pin(run(items))),
-                queue: Mutex::new(queue),
-            }),
-        }
+        Group::with_worth(name, bounds, weigh, |_| 1, run)
+    }
+
+    /// The same, where one item may be as much work as many: `worth` says as how many.
+    pub fn with_worth<F>(
+        name: &'static str,
+        bounds: Bounds,
+        weigh: fn(&I) -> usize,
+        worth: fn(&I) -> usize,
+        run: impl Fn(Vec<I>) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Vec<Outcome<T>>> + Send + 'static,
+    {
+        let queue = Queue { requests: VecDeque::new(), items: 0, worth: 0, leaders: 0 };
+        let run = Box::new(move |items| -> Running<T> { Box::pin(run(items)) });
+        let queue = Mutex::new(queue);
+        Group { inner: Arc::new(Inner { name, bounds, weigh, worth, run, queue }) }
     }
 
     /// Joins the next transaction. Must be called inside a tokio runtime.
@@ -98,6 +109,7 @@ impl<I: Send + 'static, T: Send + 'static> Group<I, T> {
             return Vec::new();
         }
         let bytes = items.iter().map(self.inner.weigh).sum();
+        let worth = items.iter().map(self.inner.worth).sum();
         let (answer, answered) = oneshot::channel();
         let leads = {
             let mut queue = self.inner.lock();
@@ -106,9 +118,10 @@ impl<I: Send + 'static, T: Send + 'static> Group<I, T> {
                 return (0..count).map(|_| Err(busy.clone().into())).collect();
             }
             queue.items += count;
-            queue.requests.push_back(Request { items, bytes, answer });
+            queue.worth += worth;
+            queue.requests.push_back(Request { items, bytes, worth, answer });
             let bounds = &self.inner.bounds;
-            let pays = queue.leaders == 0 || queue.items >= bounds.enough;
+            let pays = queue.leaders == 0 || queue.worth >= bounds.enough;
             let leads = pays && queue.leaders < bounds.leaders;
             queue.leaders += usize::from(leads);
             leads
@@ -136,7 +149,7 @@ impl<I, T> Inner<I, T> {
     /// another one leads, steps down, under the same lock, so that no request is left without one.
     fn next(&self) -> Option<Vec<Request<I, T>>> {
         let mut queue = self.lock();
-        if queue.leaders > 1 && queue.items < self.bounds.enough {
+        if queue.leaders > 1 && queue.worth < self.bounds.enough {
             queue.leaders -= 1;
             return None;
         }
@@ -151,6 +164,7 @@ impl<I, T> Inner<I, T> {
             taken.extend(queue.requests.pop_front());
         }
         queue.items -= taken.iter().map(|r: &Request<I, T>| r.items.len()).sum::<usize>();
+        queue.worth -= taken.iter().map(|r| r.worth).sum::<usize>();
         if taken.is_empty() {
             queue.leaders -= 1;
             return None;
@@ -228,5 +242,52 @@ async fn lead<I: Send + 'static, T: Send + 'static>(mut leader: Leader<I, T>) {
             // The caller may have gone away; what was written stands.
             let _ = answer.send(outcomes.by_ref().take(count).collect());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::sync::Semaphore;
+
+    /// How many transactions are under way when two items of this worth have come one by one.
+    async fn under_way(worth: usize) -> usize {
+        let (begun, may_end) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+        let (counted, ending) = (Arc::clone(&begun), Arc::clone(&may_end));
+        let run = move |items: Vec<usize>| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let ending = Arc::clone(&ending);
+            async move {
+                let _ends = ending.acquire().await;
+                items.into_iter().map(Ok).collect()
+            }
+        };
+        let group = Group::with_worth("test", Bounds::default(), |_| 1, |worth| *worth, run);
+        let group = Arc::new(group);
+        let mut callers = Vec::new();
+        for _ in 0..2 {
+            let joining = Arc::clone(&group);
+            callers.push(tokio::spawn(async move { joining.join(vec![worth]).await }));
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+        }
+        let found = begun.load(Ordering::SeqCst);
+        may_end.add_permits(2);
+        for caller in callers {
+            assert!(matches!(caller.await.unwrap()[..], [Ok(told)] if told == worth));
+        }
+        found
+    }
+
+    #[tokio::test]
+    async fn an_item_that_is_worth_many_gets_a_transaction_beside_the_one_under_way() {
+        assert_eq!(under_way(Bounds::default().enough).await, 2);
+    }
+
+    #[tokio::test]
+    async fn an_item_that_is_worth_little_waits_for_the_one_under_way() {
+        assert_eq!(under_way(1).await, 1);
     }
 }

@@ -61,7 +61,20 @@ pub fn statements() -> Vec<&'static statement::Statement> {
         venture::STATEMENTS,
         wait::STATEMENTS,
     ];
-    let rest = rest.into_iter().flatten().copied();
+    let lists = [
+        agent::LISTS,
+        alert::LISTS,
+        audit::LISTS,
+        dead_letter::LISTS,
+        node::LISTS,
+        notice::LISTS,
+        session::LISTS,
+        step::LISTS,
+        trouble::LISTS,
+        venture::LISTS,
+    ];
+    let lists = lists.into_iter().flat_map(statement::both);
+    let rest = rest.into_iter().flatten().copied().chain(lists);
     let entities = approval::statements().chain(message::statements());
     task::statements().chain(entities).chain(rest).collect()
 }

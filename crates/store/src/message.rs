@@ -11,7 +11,7 @@ mod send;
 mod sweep;
 
 pub use claim::{Claim, Delivery, Ending, Whose};
-pub use list::{Cursor, Depth, Filter};
+pub use list::{Cursor, Depth, Filter, ORDER};
 pub use send::{Sent, Speaker};
 
 use crate::dead_letter::{self, Letter};
@@ -50,7 +50,7 @@ static STATEMENTS: &[&Statement] = &[&INSERT, &SHOW, &OF_KEY];
 pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
     let all =
         [STATEMENTS, claim::STATEMENTS, list::STATEMENTS, send::STATEMENTS, sweep::STATEMENTS];
-    all.into_iter().flatten().copied()
+    all.into_iter().flatten().copied().chain(statement::both(list::LISTS))
 }
 
 /// What an UPDATE returns of a message.

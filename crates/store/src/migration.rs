@@ -80,6 +80,7 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(57, "lean", "0057_lean"),
     migration!(58, "run", "0058_run"),
     migration!(60, "words", "0060_words"),
+    migration!(61, "kept", "0061_kept"),
 ];
 
 impl Migration {
@@ -261,6 +262,12 @@ pub async fn status(store: &Store) -> Result<Status> {
     let has = |version| applied.iter().any(|a: &Applied| a.version == version);
     let missing = MIGRATIONS.iter().map(|m| m.version).filter(|&v| !has(v)).collect();
     Ok(Status { applied, missing })
+}
+
+/// What is missing where there is no database yet: everything.
+pub fn missing_all() -> Status {
+    let missing = MIGRATIONS.iter().map(|migration| migration.version).collect();
+    Status { applied: Vec::new(), missing }
 }
 
 /// Refuses to serve on a schema that this program does not fit: too old, changed under our feet,

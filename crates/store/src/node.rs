@@ -11,6 +11,7 @@ use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
 use serde::Serialize;
 use uuid::Uuid;
+use windlass_domain::page::{Order, Part};
 use windlass_domain::time::Timestamp;
 
 /// How long a node counts as alive after its last announcement.
@@ -18,13 +19,18 @@ pub const TTL_MS: i64 = 15_000;
 
 statement!(shared ANNOUNCE, "node/announce");
 statement!(shared LEAVE, "node/leave");
-statement!(shared LIST, "node/list");
+statement!(ordered shared LIST, "node/list");
 statement!(shared TAKE, "duty/take");
 statement!(shared GIVE_UP, "duty/give_up");
 
-/// All of the above.
-pub(crate) static STATEMENTS: &[&statement::Statement] =
-    &[&ANNOUNCE, &LEAVE, &LIST, &TAKE, &GIVE_UP];
+/// All of the above that are no lists.
+pub(crate) static STATEMENTS: &[&statement::Statement] = &[&ANNOUNCE, &LEAVE, &TAKE, &GIVE_UP];
+
+/// The lists, each in both orders.
+pub(crate) static LISTS: &[&statement::Ordered] = &[&LIST];
+
+/// The order of a list unless another one is asked for.
+pub const ORDER: Order = Order::Ascending;
 
 /// A server that is alive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -80,26 +86,33 @@ impl Nodes {
         after: Option<Cursor>,
         limit: usize,
     ) -> Result<(Vec<Node>, Option<Cursor>)> {
-        let (time, id) = after.unwrap_or((Timestamp::EPOCH, Uuid::nil()));
-        let body = move |tx: &mut dyn Tx| {
-            let now = tx.now()?;
-            let most = Value::Int(limit as i64 + 1);
-            let params = vec![now.into(), time.into(), id.into(), most];
-            tx.run(Call::one(&LIST, params))?.iter().map(node).collect()
-        };
-        let mut nodes: Vec<Node> = self.store.read("node_list", body).await?;
-        let more = nodes.len() > limit;
-        nodes.truncate(limit);
-        let next = nodes.last().filter(|_| more).map(|node| (node.started_at, node.id));
-        Ok((nodes, next))
+        self.page(Part::new(ORDER, after, limit)).await
     }
 
-    /// Takes or keeps a duty for `ms`. `false`: another node has it.
-    pub async fn take_duty(&self, name: &'static str, node: Uuid, ms: i64) -> Result<bool> {
+    /// A page of the nodes that are alive, in either order.
+    pub async fn page(&self, part: Part<Cursor>) -> Result<(Vec<Node>, Option<Cursor>)> {
+        let ((time, id), most) = (part.begin(), part.most());
+        let statement = LIST.in_order(part.order);
+        let body = move |tx: &mut dyn Tx| {
+            let now = tx.now()?;
+            let params = vec![now.into(), time.into(), id.into(), Value::Int(most)];
+            tx.run(Call::one(statement, params))?.iter().map(node).collect()
+        };
+        let nodes: Vec<Node> = self.store.read("node_list", body).await?;
+        Ok(part.cut(nodes, |node| (node.started_at, node.id)))
+    }
+
+    /// Takes or keeps a duty for `ms`, and tells the database's time. `false`: another node has it.
+    pub async fn take_duty(
+        &self,
+        name: &'static str,
+        node: Uuid,
+        ms: i64,
+    ) -> Result<(bool, Timestamp)> {
         let body = move |tx: &mut dyn Tx| {
             let now = tx.now()?;
             let params = vec![name.into(), node.into(), now.plus_ms(ms).into(), now.into()];
-            Ok(!tx.run(Call::one(&TAKE, params))?.is_empty())
+            Ok((!tx.run(Call::one(&TAKE, params))?.is_empty(), now))
         };
         self.store.run(Lane::Heartbeat, "duty_take", body).await
     }

@@ -15,6 +15,7 @@ use serde_json::Value as Json;
 use uuid::Uuid;
 use windlass_domain::json;
 use windlass_domain::notice::{self, AfterFailure, Severity};
+use windlass_domain::page::{Order, Part};
 use windlass_domain::time::Timestamp;
 
 /// What a notice is read with; what is sealed is read by a claim alone.
@@ -28,12 +29,18 @@ statement!(shared DELIVER, "notice/deliver");
 statement!(shared RETRY, "notice/retry");
 statement!(shared GIVE_UP, "notice/give_up");
 statement!(shared EXPIRE, "notice/expire");
-statement!(shared LIST, "notice/list");
+statement!(ordered shared LIST, "notice/list");
 statement!(shared FORGET, "notice/forget");
 
-/// All of the above.
+/// All of the above that are no lists.
 pub(crate) static STATEMENTS: &[&statement::Statement] =
-    &[&ENQUEUE, &CLAIM, &RIPE, &DELIVER, &RETRY, &GIVE_UP, &EXPIRE, &LIST, &FORGET];
+    &[&ENQUEUE, &CLAIM, &RIPE, &DELIVER, &RETRY, &GIVE_UP, &EXPIRE, &FORGET];
+
+/// The lists, each in both orders.
+pub(crate) static LISTS: &[&statement::Ordered] = &[&LIST];
+
+/// The order of a list unless another one is asked for.
+pub const ORDER: Order = Order::Descending;
 
 /// The longest error that is kept of a try, in characters.
 const MAX_ERROR_CHARS: usize = 1_000;
@@ -218,25 +225,31 @@ impl Notices {
         after: Option<Cursor>,
         limit: usize,
     ) -> Result<(Vec<Notice>, Option<Cursor>)> {
-        let (time, id) = after.unwrap_or((Timestamp::MAX, Uuid::max()));
+        self.page(filter, Part::new(ORDER, after, limit)).await
+    }
+
+    /// A page of notices, in either order.
+    pub async fn page(
+        &self,
+        filter: Filter,
+        part: Part<Cursor>,
+    ) -> Result<(Vec<Notice>, Option<Cursor>)> {
+        let ((time, id), most) = (part.begin(), part.most());
+        let statement = LIST.in_order(part.order);
         let body = move |tx: &mut dyn Tx| {
             let params = vec![
                 time.into(),
                 id.into(),
-                Value::Int(limit as i64 + 1),
+                Value::Int(most),
                 filter.kind.clone().into(),
                 filter.severity.map(Severity::as_str).into(),
                 filter.state.into(),
                 filter.subject_id.into(),
             ];
-            tx.run(Call::one(&LIST, params))?.iter().map(read).collect()
+            tx.run(Call::one(statement, params))?.iter().map(read).collect()
         };
-        let mut notices: Vec<Notice> = self.store.read("notice_list", body).await?;
-        let more = notices.len() > limit;
-        notices.truncate(limit);
-        let last = notices.last().filter(|_| more);
-        let next = last.map(|notice| (notice.created_at, notice.id));
-        Ok((notices, next))
+        let notices: Vec<Notice> = self.store.read("notice_list", body).await?;
+        Ok(part.cut(notices, |notice| (notice.created_at, notice.id)))
     }
 }
 

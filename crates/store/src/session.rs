@@ -10,8 +10,11 @@ use crate::store::{Lane, Store};
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
 use serde::{Deserialize, Serialize};
+use std::sync::{Arc, Mutex, PoisonError};
 use uuid::Uuid;
+use windlass_domain::contact::Contact;
 use windlass_domain::id::{SessionId, TaskId};
+use windlass_domain::page::{Order, Part};
 use windlass_domain::pins::Serves;
 use windlass_domain::profile::{Kind, Profile};
 use windlass_domain::time::Timestamp;
@@ -25,8 +28,8 @@ pub(crate) const COLUMNS: &str = "id, name, worker_type, routes, slots, lease_ms
 
 statement!(shared REGISTER, "session/register");
 statement!(shared SHOW, "session/show");
-statement!(shared LIST, "session/list");
-statement!(shared LIST_ALL, "session/list_all");
+statement!(ordered shared LIST, "session/list");
+statement!(ordered shared LIST_ALL, "session/list_all");
 statement!(RENEW, "session/renew");
 statement!(shared BIND, "session/bind");
 statement!(shared UNBIND, "session/unbind");
@@ -37,11 +40,17 @@ statement!(shared PROVIDING, "session/providing");
 statement!(shared FORGET, "session/forget");
 statement!(HOLDER, "session/holder");
 
-/// All of the above.
+/// All of the above that are no lists.
 pub(crate) static STATEMENTS: &[&statement::Statement] = &[
-    &REGISTER, &SHOW, &LIST, &LIST_ALL, &RENEW, &BIND, &UNBIND, &CLOSE, &EXPIRE, &FORGET,
-    &OF_QUEUE, &PROVIDING, &HOLDER,
+    &REGISTER, &SHOW, &RENEW, &BIND, &UNBIND, &CLOSE, &EXPIRE, &FORGET, &OF_QUEUE, &PROVIDING,
+    &HOLDER,
 ];
+
+/// The lists, each in both orders.
+pub(crate) static LISTS: &[&statement::Ordered] = &[&LIST, &LIST_ALL];
+
+/// The order of a list unless another one is asked for.
+pub const ORDER: Order = Order::Descending;
 
 /// Which work a session takes. An empty list of kinds means jobs and delegations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,6 +134,24 @@ pub struct Providing {
     pub first_at: Timestamp,
 }
 
+/// How long this node has been in touch with the database; cheap to clone, and shared by all who
+/// notice.
+#[derive(Clone, Debug, Default)]
+pub struct Touch(Arc<Mutex<Option<Contact>>>);
+
+impl Touch {
+    /// The database has answered, at this time of its own. Whether sessions that seem silent are.
+    pub fn seen(&self, now: Timestamp) -> bool {
+        let mut contact = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = match *contact {
+            Some(contact) => contact.seen(now, TTL_MS),
+            None => Contact::begun(now),
+        };
+        *contact = Some(seen);
+        seen.has_lasted(TTL_MS)
+    }
+}
+
 /// Where a page of sessions begins.
 pub type Cursor = (Timestamp, Uuid);
 
@@ -189,18 +216,23 @@ impl Sessions {
         after: Option<Cursor>,
         limit: usize,
     ) -> Result<(Vec<Session>, Option<Cursor>)> {
-        let (time, id) = after.unwrap_or((Timestamp::MAX, Uuid::max()));
-        let statement = if all { &LIST_ALL } else { &LIST };
+        self.page(all, Part::new(ORDER, after, limit)).await
+    }
+
+    /// A page of sessions, in either order: open ones, or all.
+    pub async fn page(
+        &self,
+        all: bool,
+        part: Part<Cursor>,
+    ) -> Result<(Vec<Session>, Option<Cursor>)> {
+        let ((time, id), most) = (part.begin(), part.most());
+        let statement = if all { &LIST_ALL } else { &LIST }.in_order(part.order);
         let body = move |tx: &mut dyn Tx| {
-            let params = vec![time.into(), id.into(), Value::Int(limit as i64 + 1)];
+            let params = vec![time.into(), id.into(), Value::Int(most)];
             tx.run(Call::one(statement, params))?.iter().map(read).collect()
         };
-        let mut sessions: Vec<Session> = self.store.read("session_list", body).await?;
-        let more = sessions.len() > limit;
-        sessions.truncate(limit);
-        let last = sessions.last().filter(|_| more);
-        let next = last.map(|session| (session.created_at, session.id.0));
-        Ok((sessions, next))
+        let sessions: Vec<Session> = self.store.read("session_list", body).await?;
+        Ok(part.cut(sessions, |session| (session.created_at, session.id.0)))
     }
 
     /// What the sessions that are remembered provide for: open ones first, then the newest, at most
@@ -261,10 +293,17 @@ impl Sessions {
         self.store.run(Lane::Heartbeat, "session_close", body).await
     }
 
-    /// Ends sessions that fell silent and returns them.
-    pub async fn expire(&self, limit: usize) -> Result<Vec<SessionId>> {
+    /// Ends sessions that fell silent and returns them; none before this node has been in touch
+    /// with the database for a session's whole life.
+    pub async fn expire(&self, limit: usize, touch: &Touch) -> Result<Vec<SessionId>> {
+        let touch = touch.clone();
         let body = move |tx: &mut dyn Tx| {
             let now = tx.now()?;
+            // Asked by the time of this very transaction, not before the call: the call may have
+            // waited for the database to come back.
+            if !touch.seen(now) {
+                return Ok(Vec::new());
+            }
             let rows = tx.run(Call::one(&EXPIRE, vec![now.into(), Value::Int(limit as i64)]))?;
             rows.iter().map(|row| Ok(SessionId(row.uuid(0)?))).collect()
         };

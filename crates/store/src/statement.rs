@@ -4,8 +4,11 @@
 //! the quoted list of the states from which the machine permits `complete`, `{held}` the held
 //! states, `{lease_ms}` the profiles' lease lengths, `{task_columns}` the columns of a task.
 //! A file that serves both databases is written for PostgreSQL; SQLite gets it without casts.
+//! A list is one file for both orders: `key {beyond} $1` becomes `key > $1` or `key < $1`, and
+//! `ORDER BY key {direction}` goes the same way, so both walk one index.
 
 use std::sync::OnceLock;
+use windlass_domain::page::Order;
 use windlass_domain::profile::{FirstLease, MAX_ATTEMPT, PROFILES};
 use windlass_domain::state::{Event, State};
 use windlass_domain::transition;
@@ -25,6 +28,8 @@ pub struct Statement {
     pub name: &'static str,
     sqlite: &'static str,
     postgres: &'static str,
+    /// Of a list: which of its two statements this is.
+    order: Option<Order>,
     expanded: [OnceLock<String>; 2],
     for_one: OnceLock<String>,
 }
@@ -33,7 +38,18 @@ impl Statement {
     /// Used by [`statement!`](crate::statement!).
     pub const fn new(name: &'static str, sqlite: &'static str, postgres: &'static str) -> Self {
         let expanded = [OnceLock::new(), OnceLock::new()];
-        Statement { name, sqlite, postgres, expanded, for_one: OnceLock::new() }
+        Statement { name, sqlite, postgres, order: None, expanded, for_one: OnceLock::new() }
+    }
+
+    /// The same for a list in one order.
+    pub const fn in_order(
+        name: &'static str,
+        sqlite: &'static str,
+        postgres: &'static str,
+        order: Order,
+    ) -> Self {
+        let expanded = [OnceLock::new(), OnceLock::new()];
+        Statement { name, sqlite, postgres, order: Some(order), expanded, for_one: OnceLock::new() }
     }
 
     /// The text for one database, everything filled in.
@@ -42,7 +58,10 @@ impl Statement {
             Dialect::Sqlite => (0, self.sqlite),
             Dialect::Postgres => (1, self.postgres),
         };
-        self.expanded[slot].get_or_init(|| expand(text, dialect))
+        self.expanded[slot].get_or_init(|| match self.order {
+            Some(order) => expand(&directed(text, order), dialect),
+            None => expand(text, dialect),
+        })
     }
 
     /// The text for PostgreSQL when there is one item behind `shared` parameters, which are always
@@ -52,9 +71,42 @@ impl Statement {
     }
 }
 
+/// The two statements of a list, one for each order.
+pub struct Ordered {
+    /// From the lowest key on.
+    pub ascending: Statement,
+    /// From the highest key on.
+    pub descending: Statement,
+}
+
+impl Ordered {
+    /// The one that walks in this order.
+    pub fn in_order(&self, order: Order) -> &Statement {
+        match order {
+            Order::Ascending => &self.ascending,
+            Order::Descending => &self.descending,
+        }
+    }
+}
+
+/// The statements of some lists.
+pub(crate) fn both(lists: &'static [&'static Ordered]) -> impl Iterator<Item = &'static Statement> {
+    lists.iter().flat_map(|list| [&list.ascending, &list.descending])
+}
+
+/// Fills in the direction in which a list is walked along its key.
+fn directed(text: &str, order: Order) -> String {
+    let (beyond, direction) = match order {
+        Order::Ascending => (">", "ASC"),
+        Order::Descending => ("<", "DESC"),
+    };
+    text.replace("{beyond}", beyond).replace("{direction}", direction)
+}
+
 /// Declares a statement. `statement!(CLAIM, "task/claim")` reads `sql/task/claim.sqlite.sql` and
 /// `sql/task/claim.postgres.sql`; `statement!(shared SHOW, "task/show")` reads `sql/task/show.sql`
-/// for both.
+/// for both. `statement!(ordered LIST, "trouble/list")` and `statement!(ordered shared LIST, …)`
+/// are the [`Ordered`] pair of a list.
 #[macro_export]
 macro_rules! statement {
     ($name:ident, $path:literal) => {
@@ -70,6 +122,28 @@ macro_rules! statement {
             include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/", $path, ".sql")),
             include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/", $path, ".sql")),
         );
+    };
+    (ordered $name:ident, $path:literal) => {
+        $crate::statement!(pair $name, $path, ".sqlite.sql", ".postgres.sql");
+    };
+    (ordered shared $name:ident, $path:literal) => {
+        $crate::statement!(pair $name, $path, ".sql", ".sql");
+    };
+    (pair $name:ident, $path:literal, $sqlite:literal, $postgres:literal) => {
+        static $name: $crate::statement::Ordered = $crate::statement::Ordered {
+            ascending: $crate::statement::Statement::in_order(
+                concat!($path, " asc"),
+                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/", $path, $sqlite)),
+                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/", $path, $postgres)),
+                windlass_domain::page::Order::Ascending,
+            ),
+            descending: $crate::statement::Statement::in_order(
+                concat!($path, " desc"),
+                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/", $path, $sqlite)),
+                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/", $path, $postgres)),
+                windlass_domain::page::Order::Descending,
+            ),
+        };
     };
 }
 
@@ -93,6 +167,40 @@ st.lease_expires_at, st.last_heartbeat_at, \
 st.stream_started_at, s.created_at, st.started_at, st.updated_at, st.finished_at, \
 CASE WHEN st.finished_at IS NULL THEN 0 \
 ELSE (SELECT count(*) FROM task_spec r WHERE r.replay_of = s.id) END";
+
+/// Whether the task `st` counts under the limit of the scope $1 and the name $2. Its lane is looked
+/// up by itself: as a join it may be planned as a walk over all lanes.
+fn under_limit(dialect: Dialect) -> String {
+    let text = match dialect {
+        Dialect::Postgres => "::text",
+        Dialect::Sqlite => "",
+    };
+    format!(
+        "(SELECT CASE $1{text} WHEN 'global' THEN TRUE \
+              WHEN 'portfolio' THEN l.portfolio = $2{text} \
+              WHEN 'venture' THEN l.venture = $2{text} \
+              WHEN 'stage' THEN l.stage = $2{text} \
+              WHEN 'agent' THEN l.agent = $2{text} \
+              ELSE l.queue = $2{text} END \
+          FROM lane l WHERE l.id = st.lane AND l.profile <> 'ledger')"
+    )
+}
+
+/// Whether a person has still to look at the task `of`, or to decide something of it: a poisoned
+/// task, an open question, or a step of which nobody knows whether it ran (see `step/in_doubt`). A
+/// CASE, so that PostgreSQL does not read the index of all such steps for the few of one task.
+fn undecided(of: &str) -> String {
+    format!(
+        "(coalesce((SELECT t.closed_at IS NULL FROM trouble t WHERE t.task_id = {of}.id), FALSE) \
+         OR (SELECT 1 FROM approval a WHERE a.task_id = {of}.id AND a.status = 'open' LIMIT 1) \
+             IS NOT NULL \
+         OR (SELECT 1 FROM step d WHERE d.task_id = {of}.id AND CASE d.status \
+                 WHEN 'in_doubt' THEN NOT d.idempotent WHEN 'begun' THEN NOT d.idempotent \
+                 WHEN 'failed' THEN NOT d.idempotent AND coalesce(d.effect, 'unknown') <> 'none' \
+                 ELSE FALSE END LIMIT 1) \
+             IS NOT NULL)"
+    )
+}
 
 /// Fills in what the domain knows.
 pub fn expand(text: &str, dialect: Dialect) -> String {
@@ -120,6 +228,9 @@ pub fn expand(text: &str, dialect: Dialect) -> String {
         ("{notice_columns}", crate::notice::COLUMNS.to_owned()),
         ("{session_columns}", crate::session::COLUMNS.to_owned()),
         ("{step_columns}", crate::step::COLUMNS.to_owned()),
+        ("{under_limit}", under_limit(dialect)),
+        ("{undecided:s}", undecided("s")),
+        ("{undecided:o}", undecided("o")),
         ("{next_run}", crate::step::next_run(dialect).to_owned()),
         ("{wait_columns}", crate::wait::COLUMNS.to_owned()),
         ("{signal_columns}", crate::signal::COLUMNS.to_owned()),
@@ -285,6 +396,20 @@ mod tests {
         assert_eq!(for_one_item(text, 1), wanted);
         for kept in [text, "unnest(a.keys) AS k", "unnest($4::text[])", "unnest($4) AS i (a, b)"] {
             assert_eq!(for_one_item(kept, 3), kept);
+        }
+    }
+
+    #[test]
+    fn a_list_goes_either_way() {
+        let text = "WHERE (a, b) {beyond} ($1, $2) ORDER BY a {direction}, b {direction}";
+        for (order, wanted) in [
+            (Order::Ascending, "WHERE (a, b) > ($1, $2) ORDER BY a ASC, b ASC"),
+            (Order::Descending, "WHERE (a, b) < ($1, $2) ORDER BY a DESC, b DESC"),
+        ] {
+            let statement = Statement::in_order("a/list", text, text, order);
+            for dialect in [Dialect::Sqlite, Dialect::Postgres] {
+                assert_eq!(statement.text(dialect), wanted);
+            }
         }
     }
 

@@ -5,7 +5,7 @@
 
 mod page;
 
-pub(crate) use page::page;
+pub(crate) use page::first;
 pub use page::{PAGE_BYTES, StepPage};
 
 use crate::error::{Error, Result};
@@ -20,6 +20,7 @@ use serde_json::Value as Json;
 use windlass_domain::failure::TaskError;
 use windlass_domain::id::{LeaseId, StepId, TaskId};
 use windlass_domain::json;
+use windlass_domain::page::{Order, Part};
 use windlass_domain::step::{
     self as rule, CheckedStep, Effect, Place, RESULT_RETENTION_MS, StepKey, StepSnapshot, StepState,
 };
@@ -35,8 +36,8 @@ const COLUMN_COUNT: usize = 22;
 statement!(shared FIND, "step/find");
 statement!(shared INTENT, "step/intent");
 statement!(shared LIST, "step/list");
-statement!(shared PAGE, "step/page");
-statement!(shared IN_DOUBT, "step/in_doubt");
+statement!(ordered shared PAGE, "step/page");
+statement!(ordered shared IN_DOUBT, "step/in_doubt");
 statement!(shared INSERT, "step/insert");
 statement!(shared SAVE, "step/save");
 statement!(shared NEXT_RUN, "step/next_run");
@@ -47,13 +48,11 @@ statement!(FINISHED, "step/finished");
 statement!(CLEAR, "step/clear");
 statement!(MOVE_EXPIRY, "step/move_expiry");
 
-/// All of the above.
+/// All of the above that are no lists.
 pub(crate) static STATEMENTS: &[&statement::Statement] = &[
     &FIND,
     &INTENT,
     &LIST,
-    &PAGE,
-    &IN_DOUBT,
     &INSERT,
     &SAVE,
     &NEXT_RUN,
@@ -64,6 +63,12 @@ pub(crate) static STATEMENTS: &[&statement::Statement] = &[
     &CLEAR,
     &MOVE_EXPIRY,
 ];
+
+/// The lists, each in both orders.
+pub(crate) static LISTS: &[&statement::Ordered] = &[&PAGE, &IN_DOUBT];
+
+/// The order of a list unless another one is asked for.
+pub const ORDER: Order = Order::Ascending;
 
 /// A step as users see it.
 #[derive(Clone, Debug, PartialEq)]
@@ -349,13 +354,22 @@ impl Steps {
 
     /// Steps that a person must decide over, of living and of ended tasks, oldest first.
     pub async fn in_doubt(&self, after_seq: i64, limit: i64) -> Result<Vec<Step>> {
+        let limit = usize::try_from(limit).unwrap_or_default();
+        Ok(self.page_in_doubt(Part::new(ORDER, Some(after_seq), limit)).await?.0)
+    }
+
+    /// A page of the steps that a person must decide over, in either order.
+    pub async fn page_in_doubt(&self, part: Part<i64>) -> Result<(Vec<Step>, Option<i64>)> {
+        let (begin, most) = (part.begin(), part.most());
+        let statement = IN_DOUBT.in_order(part.order);
         let body = move |tx: &mut dyn Tx| {
-            let rows = tx.run(Call::one(&IN_DOUBT, vec![after_seq.into(), limit.into()]))?;
+            let rows = tx.run(Call::one(statement, vec![begin.into(), most.into()]))?;
             let mut found = steps(&rows)?;
             found.iter_mut().for_each(|step| step.status = rule::left(&step.snapshot(), true));
             Ok(found)
         };
-        self.store.read("step_in_doubt", body).await
+        let found: Vec<Step> = self.store.read("step_in_doubt", body).await?;
+        Ok(part.cut(found, |step| step.seq))
     }
 
     /// Clears the results of tasks that finished long ago and removes their signals, walking

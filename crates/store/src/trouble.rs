@@ -18,6 +18,7 @@ use serde_json::json;
 use uuid::Uuid;
 use windlass_domain::failure::TaskError;
 use windlass_domain::id::TaskId;
+use windlass_domain::page::{Order, Part};
 use windlass_domain::refusal::{FieldError, Refusal};
 use windlass_domain::state::State;
 use windlass_domain::time::Timestamp;
@@ -34,12 +35,18 @@ statement!(shared APPEND, "trouble/append");
 statement!(shared NOTES, "trouble/notes");
 statement!(shared APPENDED, "trouble/appended");
 statement!(shared IS_TASK, "trouble/is_task");
-statement!(LIST, "trouble/list");
-statement!(LIST_OPEN, "trouble/list_open");
+statement!(ordered LIST, "trouble/list");
+statement!(ordered LIST_OPEN, "trouble/list_open");
 
-/// All of the above.
+/// All of the above that are no lists.
 pub(crate) static STATEMENTS: &[&statement::Statement] =
-    &[&LOAD, &SHOW, &SAVE, &APPEND, &NOTES, &APPENDED, &IS_TASK, &LIST, &LIST_OPEN];
+    &[&LOAD, &SHOW, &SAVE, &APPEND, &NOTES, &APPENDED, &IS_TASK];
+
+/// The lists, each in both orders.
+pub(crate) static LISTS: &[&statement::Ordered] = &[&LIST, &LIST_OPEN];
+
+/// The order of a list unless another one is asked for.
+pub const ORDER: Order = Order::Ascending;
 
 /// Where the notes are kept.
 static BOOK: Book = Book { what: "trouble", append: &APPEND, appended: &APPENDED };
@@ -150,15 +157,24 @@ impl Troubles {
         after: Option<Cursor>,
         limit: usize,
     ) -> Result<(Vec<Trouble>, Option<Cursor>)> {
-        let (time, id) = after.unwrap_or((Timestamp::EPOCH, Uuid::nil()));
+        self.page(filter, Part::new(ORDER, after, limit)).await
+    }
+
+    /// A page of trouble, in either order.
+    pub async fn page(
+        &self,
+        filter: Filter,
+        part: Part<Cursor>,
+    ) -> Result<(Vec<Trouble>, Option<Cursor>)> {
+        let ((time, id), most) = (part.begin(), part.most());
         let is_open = filter.status.iter().all(|status| !status.is_closed());
-        let statement = if is_open { &LIST_OPEN } else { &LIST };
+        let statement = if is_open { &LIST_OPEN } else { &LIST }.in_order(part.order);
         let body = move |tx: &mut dyn Tx| {
             let status = filter.status.iter().map(|status| status.as_str().to_owned()).collect();
             let params = vec![
                 time.into(),
                 id.into(),
-                Value::Int(limit as i64 + 1),
+                Value::Int(most),
                 Value::TextList(status),
                 filter.assignee.clone().into(),
                 filter.queue.clone().into(),
@@ -166,12 +182,8 @@ impl Troubles {
             ];
             tx.run(Call::one(statement, params))?.iter().map(read).collect()
         };
-        let mut found: Vec<Trouble> = self.store.read("trouble_list", body).await?;
-        let more = found.len() > limit;
-        found.truncate(limit);
-        let last = found.last().filter(|_| more);
-        let next = last.map(|trouble| (trouble.entered_at, trouble.task_id.0));
-        Ok((found, next))
+        let found: Vec<Trouble> = self.store.read("trouble_list", body).await?;
+        Ok(part.cut(found, |trouble| (trouble.entered_at, trouble.task_id.0)))
     }
 
     /// Somebody acts; the trouble as it stands then.

@@ -8,35 +8,40 @@ use crate::agent::absent;
 use crate::audit;
 use crate::error::{Error, Rejection, Result};
 use crate::group::Outcome;
-use crate::statement::{self, Statement};
+use crate::statement::{self, Ordered, Statement};
 use crate::store::Store;
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
 use serde_json::json;
 use windlass_domain::agent::Unit;
+use windlass_domain::page::{Order, Part};
 use windlass_domain::refusal::{FieldError, Refusal};
 use windlass_domain::time::Timestamp;
 
 crate::statement!(shared PUT_VENTURE, "venture/put");
 crate::statement!(shared SHOW_VENTURE, "venture/show");
-crate::statement!(shared LIST_VENTURES, "venture/list");
+crate::statement!(ordered shared LIST_VENTURES, "venture/list");
 crate::statement!(shared ARCHIVE_VENTURE, "venture/archive");
 crate::statement!(shared PUT_PORTFOLIO, "portfolio/put");
 crate::statement!(shared SHOW_PORTFOLIO, "portfolio/show");
-crate::statement!(shared LIST_PORTFOLIOS, "portfolio/list");
+crate::statement!(ordered shared LIST_PORTFOLIOS, "portfolio/list");
 crate::statement!(shared ARCHIVE_PORTFOLIO, "portfolio/archive");
 
-/// All of the above.
+/// All of the above that are no lists.
 pub(crate) static STATEMENTS: &[&statement::Statement] = &[
     &PUT_VENTURE,
     &SHOW_VENTURE,
-    &LIST_VENTURES,
     &ARCHIVE_VENTURE,
     &PUT_PORTFOLIO,
     &SHOW_PORTFOLIO,
-    &LIST_PORTFOLIOS,
     &ARCHIVE_PORTFOLIO,
 ];
+
+/// The lists, each in both orders.
+pub(crate) static LISTS: &[&statement::Ordered] = &[&LIST_VENTURES, &LIST_PORTFOLIOS];
+
+/// The order of a list unless another one is asked for.
+pub const ORDER: Order = Order::Ascending;
 
 /// A venture or a portfolio as users see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +64,7 @@ pub struct Ventures {
 struct Statements {
     put: &'static Statement,
     show: &'static Statement,
-    list: &'static Statement,
+    list: &'static Ordered,
     archive: &'static Statement,
 }
 
@@ -174,18 +179,27 @@ impl Ventures {
         after: &str,
         limit: usize,
     ) -> Result<(Vec<Kept>, Option<String>)> {
-        let after = after.to_owned();
+        let after = Some(after.to_owned()).filter(|after| !after.is_empty());
+        self.page(unit, portfolio, archived, Part::new(ORDER, after, limit)).await
+    }
+
+    /// A page by name, in either order: of all, or of the ventures of a portfolio.
+    pub async fn page(
+        &self,
+        unit: Unit,
+        portfolio: Option<String>,
+        archived: bool,
+        part: Part<String>,
+    ) -> Result<(Vec<Kept>, Option<String>)> {
+        let (after, most) = (part.begin(), part.most());
+        let statement = of(unit).list.in_order(part.order);
         let body = move |tx: &mut dyn Tx| {
-            let most = Value::Int(limit as i64 + 1);
-            let params =
-                vec![after.as_str().into(), most, archived.into(), portfolio.clone().into()];
-            tx.run(Call::one(of(unit).list, params))?.iter().map(read).collect()
+            let (after, most) = (after.as_str().into(), Value::Int(most));
+            let params = vec![after, most, archived.into(), portfolio.clone().into()];
+            tx.run(Call::one(statement, params))?.iter().map(read).collect()
         };
-        let mut all: Vec<Kept> = self.store.read("venture_list", body).await?;
-        let more = all.len() > limit;
-        all.truncate(limit);
-        let next = all.last().filter(|_| more).map(|kept| kept.name.clone());
-        Ok((all, next))
+        let all: Vec<Kept> = self.store.read("venture_list", body).await?;
+        Ok(part.cut(all, |kept| kept.name.clone()))
     }
 }
 

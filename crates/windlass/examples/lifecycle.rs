@@ -34,6 +34,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let assignments = tasks
         .claim(Claim {
             claim: ClaimId(Uuid::now_v7()),
+            may_repeat: false,
             session: "worker-1".into(),
             worker_type: None,
             queues: vec!["mail".into()],

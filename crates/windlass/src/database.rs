@@ -12,13 +12,7 @@ pub fn open(url: &str) -> Result<Store> {
 
 /// The same; `unsafe_durability` permits a PostgreSQL server that may lose acknowledged work.
 pub fn open_with(url: &str, unsafe_durability: bool) -> Result<Store> {
-    if let Some(path) = url.strip_prefix("sqlite:") {
-        let path = path.strip_prefix("//").unwrap_or(path);
-        if path.is_empty() {
-            return Err(Error::Configuration(
-                "sqlite: names no file; write for instance sqlite:windlass.db".into(),
-            ));
-        }
+    if let Some(path) = file(url)? {
         let database = sqlite::open(path, sqlite::Options::default())?;
         return Ok(Store::new(database));
     }
@@ -33,6 +27,25 @@ pub fn open_with(url: &str, unsafe_durability: bool) -> Result<Store> {
          for instance sqlite:windlass.db or postgres://user@host/database"
             .into(),
     ))
+}
+
+/// The SQLite file that the URL names and that is not there yet. A PostgreSQL database must be
+/// there: opening it says whether it is.
+pub fn missing_file(url: &str) -> Result<Option<&str>> {
+    let Some(path) = file(url)? else { return Ok(None) };
+    Ok(if sqlite::exists(path)? { None } else { Some(path) })
+}
+
+/// The file of a SQLite URL.
+fn file(url: &str) -> Result<Option<&str>> {
+    let Some(path) = url.strip_prefix("sqlite:") else { return Ok(None) };
+    let path = path.strip_prefix("//").unwrap_or(path);
+    if path.is_empty() {
+        return Err(Error::Configuration(
+            "sqlite: names no file; write for instance sqlite:windlass.db".into(),
+        ));
+    }
+    Ok(Some(path))
 }
 
 #[cfg(test)]

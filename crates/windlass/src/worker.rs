@@ -6,11 +6,12 @@
 
 use crate::engine::{Engine, Phase, Result, SessionRequest};
 use crate::sdk::{Ctx, Ended, Failure, Handlers, Host, HostBeat, Registered, Start, Work};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use uuid::Uuid;
 use windlass_domain::failure::TaskError;
 use windlass_domain::id::{ChangeId, ClaimId, LeaseId, SessionId, TaskId};
@@ -25,6 +26,13 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// How long after a beat without an answer the next one follows, at most.
 const AFTER_FAILURE: Duration = Duration::from_secs(2);
+
+/// Claims that one worker has under way at most: the next one is being taken while what the one
+/// before brought is begun and ended.
+const CLAIMS: usize = 2;
+
+/// Fewer slots than this are no second claim: a claim of few costs almost as much as one of many.
+const WORTH_A_CLAIM: usize = 16;
 
 /// How a worker takes part.
 #[derive(Clone, Debug)]
@@ -163,47 +171,23 @@ impl Run {
         let _counted = self.host.count();
         let slots = Arc::new(Semaphore::new(self.slots));
         let beating = tokio::spawn(beat(self.clone()));
-        let mut unanswered = None;
+        let mut claims = FuturesUnordered::new();
         loop {
-            // A slot first: a task is claimed only when somebody can run it.
-            let first = tokio::select! {
-                permit = Arc::clone(&slots).acquire_owned() => permit,
+            let wanted = enough_slots(self.slots, claims.len());
+            let may_claim = claims.len() < CLAIMS && self.host.phase() == Phase::Running;
+            tokio::select! {
+                biased;
                 _ = stop.wait_for(|stop| *stop) => break,
-                () = self.host.draining() => break,
-            };
-            let Ok(first) = first else { break };
-            let claim = unanswered.take().unwrap_or_else(|| ClaimId(Uuid::now_v7()));
-            let (max, wait) = (1 + slots.available_permits(), Duration::from_secs(30));
-            let claimed = tokio::select! {
-                claimed = self.host.claim(self.session, claim, max, wait) => claimed,
-                _ = stop.wait_for(|stop| *stop) => break,
-            };
-            let claimed = match claimed {
-                Ok(claimed) => claimed,
-                Err(error) => {
-                    tracing::warn!(session = %self.session, detail = error.detail, "no work");
-                    // It may have taken something all the same: the same claim brings it.
-                    unanswered = Some(claim);
-                    tokio::time::sleep(Duration::from_millis(500)).await;
-                    continue;
+                // What a claim brings that is under way is begun.
+                () = self.host.draining(), if claims.is_empty() => break,
+                Some((free, claimed)) = claims.next() => self.begin_all(free, claimed),
+                // Slots first: a task is claimed only when somebody can run it.
+                Some(free) = free_slots(&slots, wanted), if may_claim => {
+                    claims.push(self.claim(free));
                 }
-            };
-            let mut permit = Some(first);
-            for work in claimed {
-                let permit = match permit.take() {
-                    Some(permit) => permit,
-                    None => match Arc::clone(&slots).acquire_owned().await {
-                        Ok(permit) => permit,
-                        Err(_) => return,
-                    },
-                };
-                let run = self.clone();
-                tokio::spawn(async move {
-                    run.run_one(work).await;
-                    drop(permit);
-                });
             }
         }
+        drop(claims);
         // Those that run may finish; the engine decides how long it waits for that.
         tokio::select! {
             _ = slots.acquire_many(self.slots.try_into().unwrap_or(1)) => {}
@@ -212,6 +196,37 @@ impl Run {
         beating.abort();
         if let Err(error) = self.host.close(self.session).await {
             tracing::warn!(session = %self.session, detail = error.detail, "no goodbye");
+        }
+    }
+
+    /// Claims as many tasks as slots are free, and keeps those slots for them.
+    async fn claim(&self, free: OwnedSemaphorePermit) -> (OwnedSemaphorePermit, Vec<Work>) {
+        let (claim, max) = (ClaimId(Uuid::now_v7()), free.num_permits());
+        loop {
+            let claimed = self.host.claim(self.session, claim, max, Duration::from_secs(30)).await;
+            let error = match claimed {
+                Ok(claimed) => return (free, claimed),
+                Err(error) => error,
+            };
+            tracing::warn!(session = %self.session, detail = error.detail, "no work");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            if self.host.phase() != Phase::Running {
+                return (free, Vec::new());
+            }
+            // It may have taken something all the same: the same claim brings it.
+        }
+    }
+
+    /// Begins what was claimed, each in a slot of its own; the other slots are free again.
+    fn begin_all(&self, mut free: OwnedSemaphorePermit, claimed: Vec<Work>) {
+        for work in claimed {
+            // A host gives no more than it was asked for.
+            let Some(slot) = free.split(1) else { return };
+            let run = self.clone();
+            tokio::spawn(async move {
+                run.run_one(work).await;
+                drop(slot);
+            });
         }
     }
 
@@ -297,6 +312,25 @@ impl Run {
     }
 }
 
+/// So many slots as soon as they are free, and all others that are free by then: what is left over
+/// would be a claim of its own.
+async fn free_slots(slots: &Arc<Semaphore>, wanted: u32) -> Option<OwnedSemaphorePermit> {
+    let mut free = Arc::clone(slots).acquire_many_owned(wanted).await.ok()?;
+    // A batch of ends frees its slots one by one: what can run now runs once.
+    tokio::task::yield_now().await;
+    let more = u32::try_from(slots.available_permits()).unwrap_or(0);
+    if let Ok(more) = Arc::clone(slots).try_acquire_many_owned(more) {
+        free.merge(more);
+    }
+    Some(free)
+}
+
+/// How many slots must be free for the next claim: one, or enough to be worth a second one.
+fn enough_slots(slots: usize, under_way: usize) -> u32 {
+    let wanted = if under_way == 0 { 1 } else { (slots / 4).max(WORTH_A_CLAIM) };
+    wanted.try_into().unwrap_or(u32::MAX)
+}
+
 fn failed(failure: Failure) -> Finishing {
     let after = failure.retry_after.map(|after| after.as_millis().try_into().unwrap_or(i64::MAX));
     let chance = crate::engine::chance();
@@ -360,6 +394,12 @@ async fn beat(run: Run) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_second_claim_waits_for_a_quarter_of_the_slots_and_for_no_less_than_it_is_worth() {
+        assert_eq!([1, 8, 1_000].map(|slots| enough_slots(slots, 0)), [1, 1, 1]);
+        assert_eq!([8, 64, 1_000].map(|slots| enough_slots(slots, 1)), [16, 16, 250]);
+    }
 
     #[test]
     fn a_worker_beats_at_half_of_its_lease_or_of_its_session() {

@@ -144,7 +144,7 @@ fn turns_that_were_not_used_come_back() {
     take(&mut line, 100, |_| true);
     line.give_back(1, 40);
     let parts = take(&mut line, 40, |_| true);
-    assert_eq!(parts, [Part { lane: 1, from_key: key(0), quota: 40 }]);
+    assert_eq!(parts, [Part { lane: 1, from_key: key(0), quota: 40, until_key: i64::MAX }]);
 }
 
 #[test]
@@ -217,4 +217,57 @@ fn only_unlike_lanes_of_one_share_are_looked_into() {
     line.open("low", 4, key(0));
     line.open("low", 5, key(-1));
     assert_eq!((line.mixed_lanes(9).count(), line.mixed_lanes(0).count()), (2, 0));
+}
+
+#[test]
+fn what_is_behind_a_head_is_not_taken_before_the_more_urgent_of_another_lane() {
+    let mut line = Line::default();
+    line.open("v", 1, key(9));
+    line.open("v", 2, key(3));
+    line.open("v", 3, key(0));
+    line.open("other", 4, key(9));
+    let part = |parts: Vec<Part>, lane| parts.into_iter().find(|part| part.lane == lane).unwrap();
+    let first = part(take(&mut line, 1, |lane| lane != 4), 1);
+    assert!(key(9) < first.until_key && key(3) <= first.until_key && first.until_key < key(2));
+    // Those of one priority take no notice of each other's times.
+    assert_eq!(first.until_key, order_key(3, Timestamp::MAX));
+    // What does not fit has nothing that could come before.
+    let parts = take(&mut line, 1, |lane| lane == 1);
+    assert!(part(parts, 1).until_key >= key(3));
+    let mut line = Line::default();
+    line.open("v", 1, key(9));
+    line.open("v", 2, key(0));
+    let insight = Insight { keys: [(2, vec![key(0)])].into(), planned: HashMap::new() };
+    let parts = line.take(2, &insight, |_: i64, _: i64| true);
+    assert_eq!(part(parts.clone(), 2).until_key, i64::MAX, "of the other all is planned");
+    assert_eq!(part(parts, 1).until_key, i64::MAX);
+}
+
+#[test]
+fn of_a_venture_that_is_shut_one_lane_is_asked_for() {
+    struct Shut(usize);
+    impl Gate for Shut {
+        fn fits(&mut self, lane: i64, _many: i64) -> Fit {
+            self.0 += 1;
+            if lane < 10_000 { Fit::Shut } else { Fit::Yes }
+        }
+    }
+    let mut line = Line::default();
+    (0..10_000).for_each(|lane| line.open("a", lane, key(0)));
+    line.open("b", 10_000, key(-1));
+    let mut looked = 0;
+    line.next_lanes(10, |lane| {
+        looked += 1;
+        if lane < 10_000 { Fit::Shut } else { Fit::Yes }
+    });
+    assert_eq!(looked, 2);
+    let mut gate = Shut(0);
+    struct By<'a>(&'a mut Shut);
+    impl Gate for By<'_> {
+        fn fits(&mut self, lane: i64, many: i64) -> Fit {
+            self.0.fits(lane, many)
+        }
+    }
+    let parts = line.take(1, &Insight::default(), By(&mut gate));
+    assert_eq!((parts.len(), parts[0].lane, gate.0), (1, 10_000, 2));
 }

@@ -1,4 +1,6 @@
-//! Each reason alone, all together, and their words.
+//! Each reason alone, all together, and their words; `start` has when a task starts.
+
+mod start;
 
 use super::*;
 use crate::limit::{Count, Limits, Names, Rate, Rule};
@@ -47,6 +49,8 @@ fn facts() -> Facts {
         counts: Counts::new(),
         rates_until: BTreeMap::new(),
         holders: BTreeMap::new(),
+        slots: BTreeMap::new(),
+        sharing: BTreeMap::new(),
         busy: None,
         line: Line { workers: 1, slots: 2, ventures: 1, pending: 1, ..Line::default() },
     }
@@ -71,6 +75,7 @@ fn at_its_limits() -> Facts {
         counts: [(venture(), Count { active: 1, pending: 9, taken: 2 })].into(),
         rates_until: [(venture(), later())].into(),
         holders: [(venture(), vec![holder()])].into(),
+        slots: [(venture(), Slots { held_ms: vec![4_000], run_ms: None })].into(),
         ..facts()
     }
 }
@@ -88,6 +93,14 @@ fn codes(facts: &Facts) -> Vec<String> {
     why(facts).iter().map(name_of).collect()
 }
 
+fn voter(actor: &str) -> Voter {
+    Voter { actor: actor.into(), choice: Choice::Approve, at: now() }
+}
+
+fn token(approver: &str) -> TokenHolder {
+    TokenHolder { approver: approver.into(), expires_at: later() }
+}
+
 /// What parks a task, the code of the reason, and what its words must say.
 fn parked() -> Vec<(Option<Awaited>, &'static str, &'static str)> {
     let question = Awaited::Approval {
@@ -97,6 +110,7 @@ fn parked() -> Vec<(Option<Awaited>, &'static str, &'static str)> {
         required: 2,
         approvals: 1,
         until: Some(later()),
+        voices: Voices::new(vec![voter("olga")], vec![token("ann"), token("bob")]),
     };
     let doubt = Awaited::Person { step_id: StepId(Uuid::nil()), step: Some("charge".into()) };
     let signal = Awaited::Signal { signal: "go".into(), key: Some("k".into()), until: None };
@@ -107,7 +121,8 @@ fn parked() -> Vec<(Option<Awaited>, &'static str, &'static str)> {
             Some(question),
             "waiting_for_approval",
             "approval 00000000-0000-0000-0000-000000000001 of `transfer` at gate `pay`: 1 of 2 \
-             voices so far, by 2026-01-31T12:01:00.000Z",
+             voices so far (approve by `olga`), by 2026-01-31T12:01:00.000Z; tokens are with `ann` \
+             and `bob`",
         ),
         (Some(doubt), "in_doubt", "step `charge` (00000000-"),
         (Some(signal), "waiting_for_signal", "the signal `go` with key `k`"),
@@ -129,11 +144,6 @@ fn parked() -> Vec<(Option<Awaited>, &'static str, &'static str)> {
 fn others() -> Vec<(Facts, &'static str, &'static str)> {
     let ended = |status, error| Facts { status, error, finished_at: Some(now()), ..facts() };
     let broken = Some(TaskError::new("TIMEOUT", "the model fell silent"));
-    let only = |change: fn(&mut Facts)| {
-        let mut facts = at_its_limits();
-        change(&mut facts);
-        facts
-    };
     let failed = Facts { status: State::Retry, run_at: later(), attempt: 1, ..facts() };
     vec![
         (ended(State::Completed, None), "finished", "ended completed at 2026-01-31T12:00:00.000Z"),
@@ -171,26 +181,6 @@ fn others() -> Vec<(Facts, &'static str, &'static str)> {
             "venture `acme` is paused by `eve` since 2026-01-31T12:00:00.000Z (audit)",
         ),
         (
-            only(|facts| facts.bounds[0].rate = None),
-            "limit_reached",
-            "venture `acme` may have 1 active task and has 1; held by task \
-             00000000-0000-0000-0000-000000000007 of `ann`",
-        ),
-        (
-            only(|facts| facts.bounds[0].max_active = None),
-            "rate_reached",
-            "venture `acme` may begin 2 tasks in 1 min, and has; the next from \
-             2026-01-31T12:01:00.000Z on",
-        ),
-        (
-            only(|facts| {
-                facts.bounds[0].max_active = None;
-                facts.bounds[0].rate = Some(Rate { count: 1, period_ms: 60_000 });
-            }),
-            "rate_reached",
-            "venture `acme` may begin 1 task in 1 min, and has",
-        ),
-        (
             Facts { line: Line { workers: 0, ..facts().line }, ..facts() },
             "no_worker",
             "takes job tasks of queue `q`",
@@ -223,6 +213,49 @@ fn each_reason_has_its_code_and_says_what_to_know() {
         let detail = reasons[0].detail();
         assert!(detail.contains(words), "{expected}: {detail}");
         assert!(!detail.contains('\n') && !detail.is_empty());
+    }
+}
+
+/// Whoever is first at a limit or a rate was told neither its place nor when it starts.
+#[test]
+fn the_first_at_a_limit_or_a_rate_is_told_its_place_and_its_start() {
+    let only = |change: fn(&mut Facts)| {
+        let mut facts = at_its_limits();
+        change(&mut facts);
+        facts
+    };
+    let cases: [(Facts, &str, &str, i64); 3] = [
+        (
+            only(|facts| facts.bounds[0].rate = None),
+            "limit_reached",
+            "venture `acme` may have 1 active task and has 1; held by task \
+             00000000-0000-0000-0000-000000000007 of `ann`",
+            4_000,
+        ),
+        (
+            only(|facts| facts.bounds[0].max_active = None),
+            "rate_reached",
+            "venture `acme` may begin 2 tasks in 1 min, and has; the next from \
+             2026-01-31T12:01:00.000Z on",
+            60_000,
+        ),
+        (
+            only(|facts| {
+                facts.bounds[0].max_active = None;
+                facts.bounds[0].rate = Some(Rate { count: 1, period_ms: 60_000 });
+            }),
+            "rate_reached",
+            "venture `acme` may begin 1 task in 1 min, and has",
+            60_000,
+        ),
+    ];
+    for (facts, expected, words, start_ms) in cases {
+        assert_eq!(codes(&facts), [expected, "in_line"]);
+        let told = why(&facts);
+        let detail = told[0].detail();
+        assert!(detail.contains(words), "{detail}");
+        let start = format!("stands in line first of its venture; starts in about {start_ms} ms");
+        assert!(told[1].detail().starts_with(&start), "{}", told[1].detail());
     }
 }
 
@@ -263,57 +296,6 @@ fn a_task_that_is_held_back_is_told_who_stands_before_it() {
     assert!(!codes(&held).contains(&"in_line".to_owned()));
 }
 
-/// The pace of the last minute knows nothing of periods: the fifth of a line of which three begin
-/// in each was told to begin with the next.
-#[test]
-fn behind_a_rate_those_before_a_task_have_their_periods_first() {
-    let mut facts = at_its_limits();
-    facts.counts.get_mut(&venture()).unwrap().active = 0;
-    (facts.line.drained, facts.line.drained_over_ms, facts.line.pending) = (60, 60_000, 9);
-    let start = |facts: &Facts| match why(facts).pop() {
-        Some(Reason::InLine { estimated_wait_ms, .. }) => estimated_wait_ms,
-        told => panic!("{told:?}"),
-    };
-    // Two begin in each minute, and the next minute begins in one.
-    for (ahead, minutes) in [(1, 1), (2, 2), (3, 2), (4, 3)] {
-        facts.line.ahead = ahead;
-        assert_eq!(start(&facts), Some(minutes * 60_000), "behind {ahead}");
-    }
-}
-
-/// A rate of all ventures was reckoned with as if it were its own venture's alone.
-#[test]
-fn behind_a_rate_of_all_other_ventures_have_their_turns_too() {
-    let rate = Rate { count: 2, period_ms: 60_000 };
-    let minutes = |scope: Scope, ahead: i64, pending: i64| {
-        let name = match scope {
-            Scope::Global => String::new(),
-            Scope::Queue => "q".into(),
-            _ => "acme".into(),
-        };
-        let key = Key { scope, name };
-        let bound =
-            Bound { key, max_active: None, max_pending: None, rate: Some(rate), pause: None };
-        let mut facts = facts();
-        facts.counts = [(bound.key.clone(), Count { taken: 2, ..Count::default() })].into();
-        facts.rates_until = [(bound.key.clone(), later())].into();
-        facts.bounds = vec![bound];
-        (facts.line.ahead, facts.line.ventures, facts.line.pending) = (ahead, 3, pending);
-        (facts.line.drained, facts.line.drained_over_ms) = (6_000, 60_000);
-        match why(&facts).pop() {
-            Some(Reason::InLine { estimated_wait_ms: Some(ms), .. }) => ms / 60_000,
-            told => panic!("{told:?}"),
-        }
-    };
-    for scope in [Scope::Global, Scope::Queue] {
-        // Four tasks of each of three ventures, the last of which is this one.
-        assert_eq!(minutes(scope, 3, 100), 6, "{scope:?}");
-        assert_eq!(minutes(scope, 3, 7), 4, "{scope:?}: no more than there are");
-    }
-    assert_eq!(minutes(Scope::Venture, 3, 100), 2);
-    assert_eq!(minutes(Scope::Agent, 3, 100), 1);
-}
-
 #[test]
 fn busy_workers_are_told_with_the_place_and_the_start() {
     let mut facts = Facts { busy: Some(Busy { held: 2, holders: vec![holder()] }), ..facts() };
@@ -326,7 +308,7 @@ fn busy_workers_are_told_with_the_place_and_the_start() {
     assert_eq!(told[0].detail(), words);
     let words = told[1].detail();
     assert!(words.contains("first of its venture; starts in about 1000 ms"), "{words}");
-    // What does not depend on workers comes first, and then a first place says nothing.
+    // What does not depend on workers comes first; where nothing moves, a first place says nothing.
     facts.stops = vec![stop(false), stop(true)];
     assert_eq!(codes(&facts), ["paused", "workers_busy", "draining"]);
 }
@@ -343,7 +325,8 @@ fn limits_come_in_the_order_of_their_scopes() {
         Reason::LimitReached { scope, .. } => *scope,
         other => panic!("{other:?}"),
     };
-    let scopes: Vec<Scope> = reasons.iter().map(scope).collect();
+    // The last tells its place.
+    let scopes: Vec<Scope> = reasons[..3].iter().map(scope).collect();
     assert_eq!(scopes, [Scope::Global, Scope::Venture, Scope::Queue]);
 }
 
@@ -404,7 +387,59 @@ fn what_was_not_counted_to_its_end_is_told_as_at_least() {
 }
 
 #[test]
+fn a_worker_type_that_may_hold_nothing_is_told_so() {
+    let words = |limit, held| {
+        let holders = if held > 0 { vec![holder()] } else { Vec::new() };
+        let (scope, name) = (Scope::WorkerType, Some("crew".into()));
+        Reason::LimitReached { scope, name, limit, held, holders }.detail()
+    };
+    let one = "a session of worker_type `crew` may hold 1 task, and all that would take it do";
+    assert!(words(1, 1).starts_with(one), "{}", words(1, 1));
+    // It was "may hold 0 tasks, and all that would take it do".
+    let none = "a session of worker_type `crew` may hold no task, and all that would take it are \
+                of such a type; raise its limit, or start a worker of another type";
+    assert_eq!(words(0, 0), none);
+    assert!(words(0, 1).contains("; held by task 00000000-"), "{}", words(0, 1));
+}
+
+#[test]
+fn ten_who_voted_and_ten_who_have_a_token_are_named() {
+    let words = |voters: usize, tokens: usize| {
+        let voters = (0..voters).map(|n| voter(&format!("v{n}"))).collect();
+        let tokens = (0..tokens).map(|n| token(&format!("t{n}"))).collect();
+        Reason::WaitingForApproval {
+            approval_id: ApprovalId(Uuid::nil()),
+            gate: "pay".into(),
+            action: "transfer".into(),
+            required: 50,
+            approvals: 1,
+            until: None,
+            voices: Voices::new(voters, tokens),
+        }
+        .detail()
+    };
+    assert!(words(0, 0).ends_with("1 of 50 voices so far"), "{}", words(0, 0));
+    let end = "so far (approve by `v0`, approve by `v1` and approve by `v2`); tokens are with `t0`";
+    assert!(words(3, 1).ends_with(end), "{}", words(3, 1));
+    assert!(words(10, 10).ends_with("`t8` and `t9`"), "{}", words(10, 10));
+    let many = words(11, 14);
+    assert!(many.contains("by `v9` and 1 more); tokens are with `t0`, `t1`"), "{many}");
+    assert!(many.ends_with("`t9` and 4 more"), "{many}");
+}
+
+#[test]
 fn words_of_others_cannot_deceive() {
+    let question = Reason::WaitingForApproval {
+        approval_id: ApprovalId(Uuid::nil()),
+        gate: "pay".into(),
+        action: "transfer".into(),
+        required: 2,
+        approvals: 1,
+        until: None,
+        voices: Voices::new(vec![voter("a\nb")], vec![token("\u{202e}eve")]),
+    };
+    let detail = question.detail();
+    assert!(detail.contains("`a\\u000ab`") && detail.contains("`\\u202eeve`"), "{detail}");
     let mut stop = stop(false);
     stop.reason = Some("done\n\u{202e}ycnan".into());
     let detail = why(&Facts { stops: vec![stop], ..facts() })[0].detail();

@@ -2,7 +2,7 @@
 //!
 //! Invariant: one line, and nothing in it that could deceive: names and messages are others' text.
 
-use super::{Holder, LastError, MOST_COUNTED, Reason};
+use super::{Holder, LastError, MOST_COUNTED, Reason, Voter};
 use crate::limit::{Key, Scope, period_in_words};
 use crate::show;
 use crate::state::State;
@@ -114,16 +114,30 @@ impl Reason {
     }
 
     fn approval(&self) -> String {
-        let Reason::WaitingForApproval { approval_id, gate, action, required, approvals, until } =
-            self
+        let Reason::WaitingForApproval {
+            approval_id,
+            gate,
+            action,
+            required,
+            approvals,
+            until,
+            voices,
+        } = self
         else {
             return String::new();
         };
         let (gate, action) = (quoted(gate), quoted(action));
         let by = until.map(|until| format!(", by {until}")).unwrap_or_default();
+        let said = |voter: &Voter| format!("{} by {}", voter.choice, quoted(&voter.actor));
+        let said = voices.voters.iter().map(said).collect();
+        let said = some(said, voices.more_voters).map(|said| format!(" ({said})"));
+        let asked = voices.token_holders.iter().map(|holder| quoted(&holder.approver)).collect();
+        let asked = some(asked, voices.more_token_holders);
+        let asked = asked.map(|asked| format!("; tokens are with {asked}"));
+        let (said, asked) = (said.unwrap_or_default(), asked.unwrap_or_default());
         format!(
             "waits for approval {approval_id} of {action} at gate {gate}: {approvals} of \
-             {required} voices so far{by}"
+             {required} voices so far{said}{by}{asked}"
         )
     }
 
@@ -146,6 +160,12 @@ impl Reason {
         let what = thing(*scope, name);
         let by = held_by(*held, holders);
         if *scope == Scope::WorkerType {
+            if *limit == 0 {
+                return format!(
+                    "a session of {what} may hold no task, and all that would take it are of such \
+                     a type{by}; raise its limit, or start a worker of another type"
+                );
+            }
             let most = many(*limit, "task", "tasks");
             return format!(
                 "a session of {what} may hold {most}, and all that would take it do{by}"
@@ -211,6 +231,15 @@ fn finished(status: State, since: Option<Timestamp>, error: &Option<LastError>) 
     let since = since.map(|since| format!(" at {since}")).unwrap_or_default();
     let error = error.as_ref().map(|error| format!(": {}", said(error))).unwrap_or_default();
     format!("ended {status}{since}{error}")
+}
+
+/// The first of them by name, and how many more there are; `None` of none.
+fn some(mut names: Vec<String>, more: i64) -> Option<String> {
+    let last = match more {
+        0 => names.pop()?,
+        more => format!("{more} more"),
+    };
+    Some(if names.is_empty() { last } else { format!("{} and {last}", names.join(", ")) })
 }
 
 /// Who holds something, the first of them by name.

@@ -2,7 +2,7 @@
 //!
 //! Invariant: what is shown is exactly what will run, with everything that could deceive escaped.
 
-use super::poison::nothing;
+use super::poison::{Page, nothing};
 use super::task::{age, text};
 use super::{Connection, Context, Failure, argument};
 use crate::client::{Call, Client, Patience};
@@ -54,12 +54,8 @@ struct ListArguments {
     /// Only approvals at this gate.
     #[arg(long)]
     gate: Option<String>,
-    /// How many at most.
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    limit: u32,
-    /// Go on behind an earlier page.
-    #[arg(long)]
-    cursor: Option<String>,
+    #[command(flatten)]
+    page: Page,
 }
 
 #[derive(Args)]
@@ -116,13 +112,11 @@ fn path(id: &str, rest: &str) -> Result<String, Failure> {
 }
 
 async fn list(arguments: ListArguments, client: &Client, context: &Context) -> Result<u8, Failure> {
-    let mut call = Call::get("/v1/approvals").query("limit", arguments.limit);
+    let mut call = arguments.page.of(Call::get("/v1/approvals"));
     if !arguments.all_states {
         call = call.query("status", &arguments.status);
     }
-    for (name, value) in
-        [("task_id", &arguments.task), ("gate", &arguments.gate), ("cursor", &arguments.cursor)]
-    {
+    for (name, value) in [("task_id", &arguments.task), ("gate", &arguments.gate)] {
         if let Some(value) = value {
             call = call.query(name, value);
         }
@@ -136,15 +130,13 @@ async fn list(arguments: ListArguments, client: &Client, context: &Context) -> R
     if items.is_empty() {
         let is_filtered = arguments.task.is_some() || arguments.gate.is_some();
         let empty = "no approvals; --all-states shows those that were decided";
-        print::note(nothing(empty, is_filtered, arguments.cursor.is_some()));
+        print::note(nothing(empty, is_filtered, arguments.page.is_later()));
         return Ok(0);
     }
     let rows: Vec<_> = items.iter().map(row).collect();
     let headings = ["ID", "STATUS", "GATE", "ACTION", "ARGUMENTS", "VOICES", "ASKED BY", "AGE"];
     print::table(&headings, &rows);
-    if let Some(cursor) = answer["next_cursor"].as_str() {
-        print::note(&format!("more with --cursor {}", print::safe(cursor)));
-    }
+    arguments.page.note_more(&answer);
     Ok(0)
 }
 

@@ -1,5 +1,6 @@
 //! `windlass events`: the live tail of the event log.
 
+use super::filter::Filter;
 use super::{Connection, Context, Failure, task};
 use crate::client::stream::Stream;
 use crate::client::{Call, Patience};
@@ -15,6 +16,7 @@ twice. With --json each event is a line {id, event, data}.
 
 Examples:
   windlass events
+  windlass events --venture acme --queue mail
   windlass events --status failed --status poisoned --json | jq .data.task_id"
 )]
 pub(super) struct Arguments {
@@ -29,6 +31,8 @@ pub(super) struct Arguments {
     /// Only events that lead to this state; may be repeated.
     #[arg(long, value_name = "STATE")]
     status: Vec<String>,
+    #[command(flatten)]
+    filter: Filter,
     /// Begin behind this event, whose id --json prints, or with `beginning` [default: now].
     #[arg(long, value_name = "EVENT_ID")]
     since: Option<String>,
@@ -49,6 +53,7 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
             call = call.query(name, value);
         }
     }
+    let call = arguments.filter.onto(call);
     let mut stream = Stream::new(&client, call, arguments.since, Patience::ENDLESS);
     // The first try fails at once: a person who misspelt the server must not wait.
     stream.open().await?;

@@ -158,8 +158,8 @@ fn hint(refused: &str, status: u16, detail: &str) -> Option<&'static str> {
         ("queue_full", _) => "wait until tasks are done, start more workers, or raise the limit",
         ("idempotency_key_reused", _) => "use a new --idempotency-key for another request",
         ("invalid_cursor", _) => {
-            "--cursor takes what the page before has printed; --since an id that --json has \
-             printed, or `beginning`"
+            "--cursor takes what the page before has printed, with the --order of that page; \
+             --since an id that --json has printed, or `beginning`"
         }
         ("cursor_expired", _) => "begin without --since, and read what was missed by a list",
         _ => return None,

@@ -1,5 +1,6 @@
 //! `windlass status`, `windlass session list` and `windlass config`: what is there.
 
+use super::poison::Page;
 use super::task::{age, text};
 use super::{Connection, Context, Failure};
 use crate::client::{Call, Patience};
@@ -29,12 +30,8 @@ pub(super) struct SessionArguments {
 enum SessionAction {
     /// List the sessions that are alive.
     List {
-        /// How many at most.
-        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
-        limit: u32,
-        /// Go on behind an earlier page.
-        #[arg(long)]
-        cursor: Option<String>,
+        #[command(flatten)]
+        page: Page,
     },
 }
 
@@ -51,11 +48,8 @@ pub(super) async fn sessions(
     context: &Context,
 ) -> Result<u8, Failure> {
     let client = context.client(&arguments.connection)?;
-    let SessionAction::List { limit, cursor } = arguments.action;
-    let mut call = Call::get("/v1/sessions").query("limit", limit);
-    if let Some(cursor) = cursor {
-        call = call.query("cursor", cursor);
-    }
+    let SessionAction::List { page } = arguments.action;
+    let call = page.of(Call::get("/v1/sessions"));
     let answer = client.call(&call, Patience::SHORT).await?.body;
     if context.json {
         print::json_line(&answer);
@@ -68,9 +62,7 @@ pub(super) async fn sessions(
     }
     let rows: Vec<_> = items.iter().map(session_row).collect();
     print::table(&["ID", "NAME", "TYPE", "QUEUES", "SLOTS", "AGE", "EXPIRES"], &rows);
-    if let Some(cursor) = answer["next_cursor"].as_str() {
-        print::note(&format!("more with --cursor {}", print::safe(cursor)));
-    }
+    page.note_more(&answer);
     Ok(0)
 }
 

@@ -76,6 +76,21 @@ struct Target {
     name: Option<String>,
 }
 
+impl Target {
+    /// Its address. A star is how `limit list` shows each one, so nobody means one of that name.
+    fn path(&self) -> Result<String, Failure> {
+        let scope = &self.scope;
+        if self.name.as_deref() == Some("*") {
+            let refused = Failure::usage(format!("`*` would be a {scope} of that name"));
+            return Err(refused.hint(format!(
+                "leave it out to mean each {scope} without its own; one that is called `*` is \
+                 `/v1/limits/{scope}/*` of the HTTP API"
+            )));
+        }
+        path(LIST, scope, self.name.as_deref())
+    }
+}
+
 fn maximum(text: &str) -> Result<Value, String> {
     match text {
         "none" => Ok(Value::Null),
@@ -140,7 +155,7 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
             listing.show(&client, context).await
         }
         Action::Set { target, max_active, max_pending, rate } => {
-            let path = path(LIST, &target.scope, target.name.as_deref())?;
+            let path = target.path()?;
             let given = [("max_active", max_active), ("max_pending", max_pending), ("rate", rate)];
             let given = given.into_iter().filter_map(|(name, v)| Some((name.to_owned(), v?)));
             let given: Map<String, Value> = given.collect();
@@ -154,7 +169,7 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
             show(&set, context)
         }
         Action::Remove { target } => {
-            let path = path(LIST, &target.scope, target.name.as_deref())?;
+            let path = target.path()?;
             let gone = client.call(&Call::delete(path), Patience::SHORT).await?.body;
             if context.json {
                 print::json_line(&gone);

@@ -35,7 +35,7 @@ enum Action {
         #[arg(long)]
         yes: bool,
     },
-    /// Show what is applied and what is missing.
+    /// Show what is applied and what is missing. Makes no database where there is none.
     Status,
 }
 
@@ -47,10 +47,31 @@ pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, F
     let durability = arguments.unsafe_durability.then(|| "true".to_owned());
     let flags = [flag("database", &arguments.database), flag("unsafe_durability", &durability)];
     let config = context.config(flags.into())?;
+    // Whoever only asks, or takes away, must not find a database made by that.
+    if let (Some(file), false) = (
+        windlass::database::missing_file(&config.database)?,
+        matches!(arguments.action, Action::Up),
+    ) {
+        return tell_missing(file, &arguments.action, context.json);
+    }
     let store = windlass::database::open_with(&config.database, config.unsafe_durability)?;
     let done = act(&store, arguments.action, context.json).await;
     store.close();
     done?;
+    Ok(0)
+}
+
+/// There is no database, and none is made.
+fn tell_missing(file: &str, action: &Action, json: bool) -> Result<u8, Failure> {
+    let told = format!("there is no database yet: {} is not there", print::safe(file));
+    if let Action::Down { .. } = action {
+        let hint = "name the database with --database, or leave it: nothing is to be taken down";
+        return Err(Failure::new("configuration", told, 78).hint(hint));
+    }
+    if !json {
+        print::line(&format!("{told}; `windlass migrate up` makes it"));
+    }
+    print_status(&migration::missing_all(), json);
     Ok(0)
 }
 

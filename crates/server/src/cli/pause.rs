@@ -4,7 +4,7 @@ use super::limit::path;
 use super::poison::{Listing, Page};
 use super::task::{age, text};
 use super::{Connection, Context, Failure};
-use crate::client::{Call, Patience};
+use crate::client::{Call, Client, Patience};
 use crate::print::{self, Cell, Paint};
 use clap::Args;
 use serde_json::{Value, json};
@@ -31,7 +31,9 @@ pub(super) struct Arguments {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:
+#[command(after_help = "What was stopped by name stays so after `--all`, and the answer names it.
+
+Examples:
   windlass resume queue mail
   windlass resume --all")]
 pub(super) struct ResumeArguments {
@@ -104,9 +106,44 @@ pub(super) async fn resume(arguments: ResumeArguments, context: &Context) -> Res
     if context.json {
         print::json_line(&gone);
     } else {
-        print::note(&format!("{} goes on", shown(&gone)));
+        print::note(&format!("{} {}", shown(&gone), goes_on(&client, scope).await));
     }
     Ok(0)
+}
+
+/// How many of those are named that stay stopped.
+const MOST_NAMED: usize = 10;
+
+/// What becomes of something of this scope that is stopped no more: others may be, by name or all.
+async fn goes_on(client: &Client, scope: &str) -> String {
+    // It is done by now: whoever cannot be told the rest is told where to read it.
+    let list = Call::get(format!("{LIST}?limit=1000"));
+    let Ok(listed) = client.call(&list, Patience::SHORT).await else {
+        return "is stopped no more; `windlass pause` lists what else is".to_owned();
+    };
+    let items = listed.body["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let told = |pause: &Value| format!("{} ({})", shown(pause), text(&pause["mode"]));
+    if scope != "global" {
+        let all = items.iter().find(|pause| pause["scope"] == "global");
+        return match all.map(|all| text(&all["mode"])) {
+            None => "goes on".to_owned(),
+            Some(mode) => format!(
+                "is stopped no more by itself, but everything still is ({mode}): `windlass resume \
+                 --all`"
+            ),
+        };
+    }
+    let mut named: Vec<String> = items.iter().take(MOST_NAMED).map(told).collect();
+    let more = items.len() - named.len();
+    if named.is_empty() {
+        return "goes on".to_owned();
+    }
+    if more > 0 || !listed.body["next_cursor"].is_null() {
+        let at_least = if listed.body["next_cursor"].is_null() { "" } else { "at least " };
+        named.push(format!("and {at_least}{more} more"));
+    }
+    let named = named.join(", ");
+    format!("goes on but for what is stopped by name: {named}; `windlass pause` lists it")
 }
 
 fn means(mode: &str) -> &'static str {

@@ -108,6 +108,40 @@ pub(super) struct Page {
     /// Go on behind an earlier page.
     #[arg(long)]
     cursor: Option<String>,
+    /// In which order: asc or desc; of what has a time also oldest or newest first.
+    #[arg(long)]
+    order: Option<String>,
+}
+
+impl Page {
+    /// The call that asks for this page.
+    pub(super) fn of(&self, mut call: Call) -> Call {
+        call = call.query("limit", self.limit);
+        for (name, value) in [("cursor", &self.cursor), ("order", &self.order)] {
+            if let Some(value) = value {
+                call = call.query(name, value);
+            }
+        }
+        call
+    }
+
+    /// Whether it goes on behind another one.
+    pub(super) fn is_later(&self) -> bool {
+        self.cursor.is_some()
+    }
+
+    /// Says how to see the next one, if there is one.
+    pub(super) fn note_more(&self, answer: &Value) {
+        if let Some(cursor) = answer["next_cursor"].as_str() {
+            print::note(&more(cursor, self.order.as_deref()));
+        }
+    }
+}
+
+/// How to see the page behind this cursor: it goes on in its own order only.
+pub(super) fn more(cursor: &str, order: Option<&str>) -> String {
+    let order = order.map_or(String::new(), |order| format!("--order {} ", print::safe(order)));
+    format!("more with {order}--cursor {}", print::safe(cursor))
 }
 
 /// A list of the server: one page as a table, or as it came with `--json`.
@@ -122,15 +156,13 @@ pub(super) struct Listing<'a> {
 
 impl Listing<'_> {
     pub async fn show(self, client: &Client, context: &Context) -> Result<u8, Failure> {
-        let mut call = Call::get(self.path).query("limit", self.page.limit);
+        let mut call = self.page.of(Call::get(self.path));
         // What is archived comes in addition, and whether alerts are seen is no property of theirs.
         let narrows = |(name, value): &(&str, Option<String>)| {
             !["archived", "acknowledged"].contains(name) && value.is_some()
         };
         let is_filtered = self.filters.iter().any(narrows);
-        let is_later = self.page.cursor.is_some();
-        let filters = self.filters.into_iter().chain([("cursor", self.page.cursor)]);
-        for (name, value) in filters {
+        for (name, value) in self.filters {
             if let Some(value) = value {
                 call = call.query(name, value);
             }
@@ -142,13 +174,11 @@ impl Listing<'_> {
         }
         let items = answer["items"].as_array().map(Vec::as_slice).unwrap_or_default();
         if items.is_empty() {
-            print::note(nothing(self.empty, is_filtered, is_later));
+            print::note(nothing(self.empty, is_filtered, self.page.is_later()));
             return Ok(0);
         }
         print::table(self.headings, &items.iter().map(self.row).collect::<Vec<_>>());
-        if let Some(cursor) = answer["next_cursor"].as_str() {
-            print::note(&format!("more with --cursor {}", print::safe(cursor)));
-        }
+        self.page.note_more(&answer);
         Ok(0)
     }
 }

@@ -1,6 +1,7 @@
 //! `windlass step …` and `windlass task steps`: what tasks have done, and a person's decision over
 //! what is in doubt.
 
+use super::poison::Page;
 use super::task::{age, text};
 use super::{Connection, Context, Failure, argument, task};
 use crate::client::{Call, Client, Patience};
@@ -44,17 +45,7 @@ struct ListArguments {
     #[arg(long)]
     in_doubt: bool,
     #[command(flatten)]
-    page: PageArguments,
-}
-
-#[derive(Args)]
-struct PageArguments {
-    /// How many steps at most.
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    limit: u32,
-    /// Go on behind an earlier page.
-    #[arg(long)]
-    cursor: Option<String>,
+    page: Page,
 }
 
 #[derive(Args)]
@@ -65,7 +56,7 @@ pub(super) struct OfTaskArguments {
     /// The task's id.
     id: String,
     #[command(flatten)]
-    page: PageArguments,
+    page: Page,
 }
 
 #[derive(Args)]
@@ -137,16 +128,12 @@ enum Shown {
 
 async fn list(
     call: Call,
-    page: PageArguments,
+    page: Page,
     shown: Shown,
     client: &Client,
     context: &Context,
 ) -> Result<u8, Failure> {
-    let mut call = call.query("limit", page.limit);
-    if let Some(cursor) = page.cursor {
-        call = call.query("cursor", cursor);
-    }
-    let answer = client.call(&call, Patience::SHORT).await?.body;
+    let answer = client.call(&page.of(call), Patience::SHORT).await?.body;
     if context.json {
         print::json_line(&answer);
         return Ok(0);
@@ -168,9 +155,7 @@ async fn list(
         }
     }
     print::table(&headings, &rows);
-    if let Some(cursor) = answer["next_cursor"].as_str() {
-        print::note(&format!("more with --cursor {}", print::safe(cursor)));
-    }
+    page.note_more(&answer);
     Ok(0)
 }
 

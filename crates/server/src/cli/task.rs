@@ -1,6 +1,7 @@
 //! `windlass task …`: find, show and cancel; submitting and waiting have files of their own.
 
-use super::poison::nothing;
+use super::filter::Filter;
+use super::poison::{more, nothing};
 use super::{Connection, Context, Failure, argument, replay, step, submit, wait, why};
 use crate::client::{Call, Client, Patience};
 use crate::print::{self, Cell, Paint};
@@ -35,7 +36,7 @@ enum Action {
     Watch(wait::WatchArguments),
     /// Do a finished task once more, as a new task that takes done steps along.
     Replay(replay::Arguments),
-    /// Cancel tasks. Running work learns of it with its next heartbeat.
+    /// Cancel tasks. Running work learns of it by its stream or its next heartbeat.
     Cancel(CancelArguments),
 }
 
@@ -50,42 +51,8 @@ struct ListArguments {
     /// Only tasks that a worker holds: claimed or running.
     #[arg(long)]
     in_flight: bool,
-    /// Only tasks of this queue.
-    #[arg(long)]
-    queue: Option<String>,
-    /// Only tasks of this kind: job, delegation or inference.
-    #[arg(long)]
-    kind: Option<String>,
-    /// Only tasks of this name.
-    #[arg(long)]
-    name: Option<String>,
-    /// Only tasks with this tag.
-    #[arg(long, value_name = "KEY:VALUE", value_parser = argument::tag)]
-    tag: Option<(String, String)>,
-    /// Only tasks of this agent.
-    #[arg(long)]
-    agent: Option<String>,
-    /// Only tasks of this owner: of whoever asked by OpenAI's API, the name of the key.
-    #[arg(long, value_name = "NAME")]
-    owner: Option<String>,
-    /// Only inference of this pool.
-    #[arg(long, value_name = "NAME")]
-    pool: Option<String>,
-    /// Only tasks of this venture.
-    #[arg(long)]
-    venture: Option<String>,
-    /// Only tasks of this portfolio.
-    #[arg(long)]
-    portfolio: Option<String>,
-    /// Only tasks of this stage.
-    #[arg(long)]
-    stage: Option<String>,
-    /// Only tasks that this task has submitted.
-    #[arg(long, value_name = "ID")]
-    parent: Option<String>,
-    /// Only tasks with this correlation id.
-    #[arg(long, value_name = "ID")]
-    correlation_id: Option<String>,
+    #[command(flatten)]
+    filter: Filter,
     /// Only tasks submitted at or after this time; 1h means an hour ago.
     #[arg(long, value_name = "TIME", value_parser = argument::past)]
     since: Option<Timestamp>,
@@ -98,6 +65,9 @@ struct ListArguments {
     /// Go on behind an earlier page.
     #[arg(long)]
     cursor: Option<String>,
+    /// In which order: newest or oldest first; desc and asc say the same.
+    #[arg(long)]
+    order: Option<String>,
     /// Show all pages. With --json one task a line.
     #[arg(long)]
     all: bool,
@@ -158,7 +128,7 @@ pub(super) fn path(id: &str, rest: &str) -> Result<String, Failure> {
 async fn list(arguments: ListArguments, client: &Client, context: &Context) -> Result<u8, Failure> {
     let mut call = Call::get("/v1/tasks");
     let mut is_filtered =
-        !arguments.status.is_empty() || arguments.in_flight || arguments.tag.is_some();
+        !arguments.status.is_empty() || arguments.in_flight || !arguments.filter.is_empty();
     let is_later = arguments.cursor.is_some();
     if !arguments.status.is_empty() {
         call = call.query("status", arguments.status.join(","));
@@ -166,21 +136,8 @@ async fn list(arguments: ListArguments, client: &Client, context: &Context) -> R
     if arguments.in_flight {
         call = call.query("in_flight", true);
     }
-    if let Some((key, value)) = &arguments.tag {
-        call = call.query("tag", format!("{key}:{value}"));
-    }
+    call = arguments.filter.onto(call);
     for (name, value) in [
-        ("queue", &arguments.queue),
-        ("kind", &arguments.kind),
-        ("name", &arguments.name),
-        ("agent", &arguments.agent),
-        ("owner", &arguments.owner),
-        ("pool", &arguments.pool),
-        ("venture", &arguments.venture),
-        ("portfolio", &arguments.portfolio),
-        ("stage", &arguments.stage),
-        ("parent_id", &arguments.parent),
-        ("correlation_id", &arguments.correlation_id),
         ("since", &arguments.since.map(|time| time.to_string())),
         ("until", &arguments.until.map(|time| time.to_string())),
     ] {
@@ -190,7 +147,10 @@ async fn list(arguments: ListArguments, client: &Client, context: &Context) -> R
         }
     }
     let limit = if arguments.all { 1_000 } else { arguments.limit };
-    let call = call.query("limit", limit);
+    let mut call = call.query("limit", limit);
+    if let Some(order) = &arguments.order {
+        call = call.query("order", order);
+    }
     let mut cursor = arguments.cursor;
     let mut rows = Vec::new();
     loop {
@@ -211,21 +171,22 @@ async fn list(arguments: ListArguments, client: &Client, context: &Context) -> R
         }
     }
     if !context.json {
-        print_list(&rows, cursor.as_deref(), nothing(EMPTY, is_filtered, is_later));
+        let more = cursor.map(|cursor| more(&cursor, arguments.order.as_deref()));
+        print_list(&rows, more.as_deref(), nothing(EMPTY, is_filtered, is_later));
     }
     Ok(0)
 }
 
 const EMPTY: &str = "no tasks; submit one with `windlass task submit --queue QUEUE '{\"a\": 1}'`";
 
-fn print_list(rows: &[Vec<Cell>], cursor: Option<&str>, nothing: &str) {
+fn print_list(rows: &[Vec<Cell>], more: Option<&str>, nothing: &str) {
     if rows.is_empty() {
         print::note(nothing);
         return;
     }
     print::table(&["ID", "STATUS", "QUEUE", "NAME", "ATTEMPT", "AGE", "ERROR"], rows);
-    if let Some(cursor) = cursor {
-        print::note(&format!("more with --cursor {} or --all", print::safe(cursor)));
+    if let Some(more) = more {
+        print::note(&format!("{more} or --all"));
     }
 }
 

@@ -118,6 +118,13 @@ pub const SETTINGS: &[Setting] = &[
         "How long running work may take to end when the server stops.",
     ),
     setting(
+        "shutdown_delay_ms",
+        Kind::Milliseconds(0, 3_600_000),
+        Some("0"),
+        "How long of that the server answers as before, but says that it is not ready, so that \
+         load balancers notice.",
+    ),
+    setting(
         "poll_ms",
         Kind::Milliseconds(10, 60_000),
         Some("1000"),

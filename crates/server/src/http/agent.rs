@@ -1,9 +1,10 @@
 //! Agents: who they are, and what their tasks take over.
 
 use super::body::{BackoffBody, List};
+use super::cursor::Paging;
 use super::problem::Result;
 use super::request::{Body, Params};
-use super::{Api, Caller, Problem, cursor};
+use super::{Api, Caller, Problem};
 use axum::Json;
 use axum::extract::{Extension, FromRequestParts, Path, State};
 use axum::http::request::Parts;
@@ -17,7 +18,7 @@ use windlass::domain::agent::{
 use windlass::domain::refusal::Refusal;
 use windlass::domain::time::Timestamp;
 use windlass::domain::validate;
-use windlass::store::agent::{Agent, AgentFilter, Said, Written};
+use windlass::store::agent::{Agent, AgentFilter, ORDER, Said, Written};
 
 /// A name in the path.
 pub struct Name(pub(super) String);
@@ -290,6 +291,8 @@ pub struct AgentParams {
     portfolio: Option<String>,
     /// With those that are archived.
     archived: Option<bool>,
+    /// `asc` unless `desc`.
+    order: Option<String>,
     /// 50 unless given, 1,000 at most.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<i64>,
@@ -305,8 +308,8 @@ pub async fn list(
     State(api): State<Api>,
     Params(params): Params<AgentParams>,
 ) -> Result<Json<List<AgentBody>>> {
-    let limit = validate::list_limit(params.limit)?;
-    let after = cursor::name(params.cursor.as_deref())?;
+    let (cursor, order) = (params.cursor.as_deref(), params.order.as_deref());
+    let paging = Paging::new(ORDER, params.limit, cursor, order)?;
     let AgentParams { role, parent, venture, portfolio, archived, .. } = params;
     for (pointer, text) in
         [("/role", &role), ("/parent", &parent), ("/venture", &venture), ("/portfolio", &portfolio)]
@@ -315,9 +318,7 @@ pub async fn list(
     }
     let archived = archived.unwrap_or(false);
     let filter = AgentFilter { role, parent, venture, portfolio, archived };
-    let (items, next) = api.engine.agents().list(filter, &after, limit as usize).await?;
-    let next_cursor = next.map(|name| cursor::after_name(&name));
-    Ok(Json(List { items: items.into_iter().map(Into::into).collect(), next_cursor }))
+    Ok(Json(paging.list(api.engine.agents().page(filter, paging.part()).await?)))
 }
 
 /// A name to look for: what cannot be one is most likely a mistake.

@@ -1,10 +1,11 @@
 //! Alerts and the notices that tell them: list, acknowledge.
 
 use super::body::List;
+use super::cursor::Paging;
 use super::problem::Result;
 use super::request::{Id, Params};
 use super::task::known;
-use super::{Api, Caller, cursor};
+use super::{Api, Caller};
 use axum::Json;
 use axum::extract::{Extension, State};
 use serde::{Deserialize, Serialize};
@@ -14,9 +15,8 @@ use uuid::Uuid;
 use windlass::domain::id::TaskId;
 use windlass::domain::notice::Severity;
 use windlass::domain::time::Timestamp;
-use windlass::domain::validate;
-use windlass::store::alert::{Alert, Filter};
-use windlass::store::notice::{Filter as NoticeFilter, Notice};
+use windlass::store::alert::{Alert, Filter, ORDER};
+use windlass::store::notice::{Filter as NoticeFilter, Notice, ORDER as NOTICE_ORDER};
 
 /// Something that somebody should know.
 #[derive(Serialize, ToSchema)]
@@ -66,6 +66,8 @@ pub struct AlertParams {
     acknowledged: Option<bool>,
     /// About this task.
     task: Option<Uuid>,
+    /// `newest` first unless `oldest`; `desc` and `asc` say the same.
+    order: Option<String>,
     /// 50 unless given, 1,000 at most.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<i64>,
@@ -86,17 +88,15 @@ pub async fn list(
     State(api): State<Api>,
     Params(params): Params<AlertParams>,
 ) -> Result<Json<List<AlertBody>>> {
-    let limit = validate::list_limit(params.limit)?;
-    let after = params.cursor.as_deref().map(cursor::read).transpose()?;
+    let (cursor, order) = (params.cursor.as_deref(), params.order.as_deref());
+    let paging = Paging::new(ORDER, params.limit, cursor, order)?;
     let filter = Filter {
         kind: params.kind,
         severity: severity(params.severity.as_deref())?,
         task: params.task.map(TaskId),
         acknowledged: params.acknowledged,
     };
-    let (items, next) = api.engine.alerts().list(filter, after, limit as usize).await?;
-    let next_cursor = next.map(|(time, id)| cursor::after(time, id));
-    Ok(Json(List { items: items.into_iter().map(Into::into).collect(), next_cursor }))
+    Ok(Json(paging.list(api.engine.alerts().page(filter, paging.part()).await?)))
 }
 
 /// Acknowledge an alert. The first who does stays written; whoever comes second sees who it was.
@@ -176,6 +176,8 @@ pub struct NoticeParams {
     severity: Option<String>,
     /// waiting, delivered or given_up.
     state: Option<String>,
+    /// `newest` first unless `oldest`; `desc` and `asc` say the same.
+    order: Option<String>,
     /// 50 unless given, 1,000 at most.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<i64>,
@@ -193,8 +195,8 @@ pub async fn notices(
     State(api): State<Api>,
     Params(params): Params<NoticeParams>,
 ) -> Result<Json<List<NoticeBody>>> {
-    let limit = validate::list_limit(params.limit)?;
-    let after = params.cursor.as_deref().map(cursor::read).transpose()?;
+    let (cursor, order) = (params.cursor.as_deref(), params.order.as_deref());
+    let paging = Paging::new(NOTICE_ORDER, params.limit, cursor, order)?;
     let state = params.state.as_deref().map(|name| {
         let state = STATES.into_iter().find(|state| *state == name);
         let detail = format!("must be one of {}", STATES.join(", "));
@@ -206,7 +208,5 @@ pub async fn notices(
         state: state.transpose()?,
         subject_id: None,
     };
-    let (items, next) = api.engine.notices().list(filter, after, limit as usize).await?;
-    let next_cursor = next.map(|(time, id)| cursor::after(time, id));
-    Ok(Json(List { items: items.into_iter().map(Into::into).collect(), next_cursor }))
+    Ok(Json(paging.list(api.engine.notices().page(filter, paging.part()).await?)))
 }

@@ -4,10 +4,11 @@
 //! who the credential says, never what a body says.
 
 use super::body::List;
+use super::cursor::Paging;
 use super::problem::{Problem, Result};
 use super::request::{Body, Id, Params};
 use super::task::known;
-use super::{Api, Caller, cursor};
+use super::{Api, Caller};
 use axum::Json;
 use axum::extract::{Extension, State};
 use axum::http::{Method, StatusCode};
@@ -22,7 +23,7 @@ use windlass::domain::show;
 use windlass::domain::time::Timestamp;
 use windlass::domain::validate;
 use windlass::engine::{ApprovalRequest, By, DecisionRequest};
-use windlass::store::approval::{Approval, Filter, Vote};
+use windlass::store::approval::{Approval, Filter, ORDER, Vote};
 
 /// What would be done, as a person may be shown it: on one line, with escapes for everything that
 /// hides or turns what stands beside it.
@@ -199,6 +200,8 @@ pub struct ApprovalParams {
     status: Option<String>,
     task_id: Option<Uuid>,
     gate: Option<String>,
+    /// `newest` first unless `oldest`; `desc` and `asc` say the same.
+    order: Option<String>,
     /// 50 unless given, 1,000 at most.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<i64>,
@@ -214,14 +217,12 @@ pub async fn list(
     State(api): State<Api>,
     Params(params): Params<ApprovalParams>,
 ) -> Result<Json<List<ApprovalBody>>> {
-    let limit = validate::list_limit(params.limit)? as usize;
-    let after = params.cursor.as_deref().map(cursor::read).transpose()?;
+    let (cursor, order) = (params.cursor.as_deref(), params.order.as_deref());
+    let paging = Paging::new(ORDER, params.limit, cursor, order)?;
     let names = Status::ALL.iter().map(|status| status.as_str());
     let status = params.status.as_deref().map(|name| known("/status", name, names)).transpose()?;
     let filter = Filter { status, task_id: params.task_id.map(TaskId), gate: params.gate };
-    let (items, next) = api.engine.approvals().list(filter, after, limit).await?;
-    let next_cursor = next.map(|(created_at, id)| cursor::after(created_at, id));
-    Ok(Json(List { items: items.into_iter().map(Into::into).collect(), next_cursor }))
+    Ok(Json(paging.list(api.engine.approvals().page(filter, paging.part()).await?)))
 }
 
 /// Show an approval and what people said.

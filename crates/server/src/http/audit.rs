@@ -1,9 +1,10 @@
 //! The audit: list it, newest first, and export it, oldest first, as JSON lines.
 
+use super::Api;
 use super::body::List;
+use super::cursor::Paging;
 use super::problem::Result;
 use super::request::Params;
-use super::{Api, cursor};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -14,7 +15,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use windlass::domain::time::Timestamp;
 use windlass::domain::validate;
-use windlass::store::audit::{Audit, Entry, Filter};
+use windlass::store::audit::{Audit, Entry, Filter, ORDER};
 
 /// How many entries an export reads at once.
 const PART: i64 = 1_000;
@@ -58,6 +59,8 @@ pub struct AuditParams {
     /// Before this time.
     #[param(value_type = Option<String>, format = DateTime)]
     until: Option<Timestamp>,
+    /// `newest` first unless `oldest`; `desc` and `asc` say the same.
+    order: Option<String>,
     /// 50 unless given, 1,000 at most.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<i64>,
@@ -73,8 +76,8 @@ pub async fn list(
     State(api): State<Api>,
     Params(params): Params<AuditParams>,
 ) -> Result<Json<List<AuditBody>>> {
-    let limit = validate::list_limit(params.limit)?;
-    let before = params.cursor.as_deref().map(|text| cursor::number(Some(text))).transpose()?;
+    let (cursor, order) = (params.cursor.as_deref(), params.order.as_deref());
+    let paging = Paging::new(ORDER, params.limit, cursor, order)?;
     let filter = Filter {
         actor: params.actor,
         event: params.event,
@@ -82,11 +85,7 @@ pub async fn list(
         since: params.since,
         until: params.until,
     };
-    let mut entries = api.engine.audit().list(filter, before, limit + 1).await?;
-    let more = entries.len() as i64 > limit;
-    entries.truncate(limit as usize);
-    let next_cursor = entries.last().filter(|_| more).map(|last| last.seq.to_string());
-    Ok(Json(List { items: entries.into_iter().map(Into::into).collect(), next_cursor }))
+    Ok(Json(paging.list(api.engine.audit().page(filter, paging.part()).await?)))
 }
 
 /// Which entries are exported.

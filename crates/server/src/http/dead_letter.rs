@@ -1,12 +1,13 @@
 //! Dead letters: messages that could not be delivered or handled, and what people do about them.
 
 use super::body::List;
+use super::cursor::Paging;
 use super::message::MessageBody;
 use super::poison::{AbandonRequest, AssignRequest, InvestigateRequest, NoteBody, NoteRequest};
 use super::problem::Result;
 use super::request::{Body, Id, Params};
 use super::task::known;
-use super::{Api, Caller, cursor};
+use super::{Api, Caller};
 use axum::Json;
 use axum::extract::{Extension, State};
 use serde::{Deserialize, Serialize};
@@ -18,8 +19,7 @@ use windlass::domain::message::Reason;
 use windlass::domain::refusal::Refusal;
 use windlass::domain::time::Timestamp;
 use windlass::domain::trouble::{self, Event, Status};
-use windlass::domain::validate;
-use windlass::store::dead_letter::{DeadLetter, Deed, Filter, Redelivery};
+use windlass::store::dead_letter::{DeadLetter, Deed, Filter, ORDER, Redelivery};
 
 /// A message that needs a person.
 #[derive(Serialize, ToSchema)]
@@ -94,6 +94,8 @@ pub struct DeadLetterParams {
     from: Option<String>,
     /// Such as `delivery_limit`.
     reason: Option<String>,
+    /// `oldest` first unless `newest`; `asc` and `desc` say the same.
+    order: Option<String>,
     /// 50 unless given, 1,000 at most.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<i64>,
@@ -109,8 +111,8 @@ pub async fn list(
     State(api): State<Api>,
     Params(params): Params<DeadLetterParams>,
 ) -> Result<Json<List<DeadLetterBody>>> {
-    let limit = validate::list_limit(params.limit)?;
-    let after = params.cursor.as_deref().map(cursor::read).transpose()?;
+    let (cursor, order) = (params.cursor.as_deref(), params.order.as_deref());
+    let paging = Paging::new(ORDER, params.limit, cursor, order)?;
     let reasons = || Reason::ALL.iter().map(|reason| reason.as_str());
     let reason = params.reason.map(|name| known("/reason", &name, reasons())).transpose()?;
     let mut filter = Filter {
@@ -125,9 +127,7 @@ pub async fn list(
         let statuses = names.split(',').map(|name| known("/status", name.trim(), states()));
         filter.status = statuses.collect::<Result<_>>()?;
     }
-    let (items, next) = api.engine.dead_letters().list(filter, after, limit as usize).await?;
-    let next_cursor = next.map(|(time, id)| cursor::after(time, id));
-    Ok(Json(List { items: items.into_iter().map(Into::into).collect(), next_cursor }))
+    Ok(Json(paging.list(api.engine.dead_letters().page(filter, paging.part()).await?)))
 }
 
 /// Show a dead letter: the message as it was, and what was done about it.

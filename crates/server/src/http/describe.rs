@@ -150,10 +150,11 @@ fn refer(value: &mut Json) {
         Json::Object(fields) => {
             fields.values_mut().for_each(refer);
             let either = fields.get("oneOf").and_then(Json::as_array).cloned().unwrap_or_default();
-            let any = json!({ "$ref": format!("{PLACE}Json") });
-            if either.contains(&any) && either.contains(&json!({ "type": "null" })) {
+            // With its description, if it has one.
+            let any = either.iter().find(|one| one["$ref"] == format!("{PLACE}Json"));
+            if let Some(any) = any.filter(|_| either.contains(&json!({ "type": "null" }))) {
                 fields.remove("oneOf");
-                fields.extend(object(any));
+                fields.extend(object(any.clone()));
             }
             let Some(Json::String(reference)) = fields.get_mut("$ref") else { return };
             let known = NAMES.iter().find(|(from, _)| reference.strip_prefix(PLACE) == Some(from));
@@ -211,7 +212,8 @@ fn errors(path: &str, method: &str, operation: &mut Json) {
     let mut wrong = Vec::new();
     wrong.extend(has_id.then_some("invalid_id"));
     wrong.extend(has_body.then_some("invalid_json"));
-    wrong.extend((has("cursor") || has("after")).then_some("invalid_cursor"));
+    let resumes = has("cursor") || has("after") || path == "/v1/tasks/{id}/stream";
+    wrong.extend(resumes.then_some("invalid_cursor"));
     codes.push((400, wrong));
     let mut forbidden = vec!["origin_not_allowed"];
     let is_operators = OPERATORS_ONLY.contains(&(method.to_uppercase().as_str(), path));

@@ -4,19 +4,21 @@ use super::Api;
 use super::body::HistoryBody;
 use super::problem::{Problem, Result};
 use super::request::Params;
-use super::task::known;
+use super::task::{kind, known, tag};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::Stream;
 use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 use utoipa::IntoParams;
 use uuid::Uuid;
+use windlass::domain::id::TaskId;
 use windlass::domain::state::{Event as TaskEvent, State as TaskState};
 use windlass::engine::Entry;
-use windlass::store::task::Position;
+use windlass::store::task::{Filter, Position};
 
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
@@ -31,11 +33,51 @@ pub struct EventParams {
     event: Option<String>,
     /// Only those that lead to these states, with commas between.
     to_status: Option<String>,
+    /// Only those of tasks of this kind: job, delegation or inference. This and what follows is as
+    /// in a list of tasks, and was said at the submit.
+    kind: Option<String>,
+    queue: Option<String>,
+    agent: Option<String>,
+    venture: Option<String>,
+    portfolio: Option<String>,
+    stage: Option<String>,
+    owner: Option<String>,
+    caller: Option<String>,
+    callee: Option<String>,
+    pool: Option<String>,
+    parent_id: Option<Uuid>,
+    replay_of: Option<Uuid>,
+    correlation_id: Option<String>,
+    /// `key:value`.
+    tag: Option<String>,
+    name: Option<String>,
     /// Begin after this event, or with `beginning`; like the header `Last-Event-ID`.
     after: Option<String>,
 }
 
 impl EventParams {
+    /// The tasks whose events these are.
+    fn tasks(&self) -> Result<Filter> {
+        Ok(Filter {
+            kind: kind(self.kind.as_deref())?,
+            queue: self.queue.clone(),
+            agent: self.agent.clone(),
+            venture: self.venture.clone(),
+            portfolio: self.portfolio.clone(),
+            stage: self.stage.clone(),
+            owner: self.owner.clone(),
+            caller: self.caller.clone(),
+            callee: self.callee.clone(),
+            pool: self.pool.clone(),
+            parent_id: self.parent_id.map(TaskId),
+            replay_of: self.replay_of.map(TaskId),
+            correlation_id: self.correlation_id.clone(),
+            name: self.name.clone(),
+            tag: tag(self.tag.as_deref())?,
+            ..Filter::default()
+        })
+    }
+
     /// A name that is none would show nothing for ever.
     fn check(&self) -> Result<()> {
         for name in self.event.iter().flat_map(|names| names.split(',')) {
@@ -73,9 +115,10 @@ pub async fn events(
     params.check()?;
     let header = headers.get(LAST_EVENT_ID).map(|value| value.to_str().unwrap_or("not ASCII"));
     let after = header.or(params.after.as_deref()).map(position).transpose()?;
-    let follower = api.engine.follow(after).await?;
+    let follower = api.engine.follow_tasks(after, params.tasks()?).await?;
+    let params = Arc::new(params);
     let events = futures_util::stream::unfold(Some(follower), move |follower| {
-        let params = params.copy();
+        let params = Arc::clone(&params);
         async move {
             let mut follower = follower?;
             loop {
@@ -83,7 +126,7 @@ pub async fn events(
                     Ok(entry) if params.fits(&entry) => {
                         let name = entry.history.event.as_str();
                         let event = sse(name, &HistoryBody::from(&entry.history));
-                        return Some((Ok(event.id(id(entry.position))), Some(follower)));
+                        return Some((Ok(event.id(entry.position.to_string())), Some(follower)));
                     }
                     Ok(_) => {}
                     // The client comes again with its last id, here or at another node.
@@ -98,30 +141,11 @@ pub async fn events(
     Ok(Sse::new(events).keep_alive(keep_alive()))
 }
 
-impl EventParams {
-    fn copy(&self) -> EventParams {
-        EventParams {
-            task_id: self.task_id,
-            event: self.event.clone(),
-            to_status: self.to_status.clone(),
-            after: None,
-        }
-    }
-}
-
-/// An event's id.
-fn id(position: Position) -> String {
-    format!("{}-{}", position.transaction, position.seq)
-}
-
 fn position(text: &str) -> Result<Position> {
     if text == "beginning" {
         return Ok(Position::default());
     }
-    let parts = text.split_once('-').and_then(|(transaction, seq)| {
-        Some(Position { transaction: transaction.parse().ok()?, seq: seq.parse().ok()? })
-    });
-    parts.filter(|p| p.transaction >= 0 && p.seq >= 0).ok_or_else(|| {
+    text.parse().map_err(|_| {
         let detail = "give the id of an event as it came, or none to begin now";
         Problem::new(StatusCode::BAD_REQUEST, "invalid_cursor", detail)
     })

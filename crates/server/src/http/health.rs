@@ -1,9 +1,10 @@
 //! Whether the server lives, whether it can work, what it is, and how things stand.
 
+use super::Api;
 use super::body::List;
+use super::cursor::Paging;
 use super::problem::{Problem, Result};
 use super::request::Params;
-use super::{Api, cursor};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -13,10 +14,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
-use windlass::domain::validate;
 use windlass::engine::Phase;
 use windlass::store::error::Error as StoreError;
 use windlass::store::migration;
+use windlass::store::node::{Node, ORDER};
 use windlass::store::statement::Dialect;
 
 /// The process lives.
@@ -93,11 +94,20 @@ pub struct NodeBody {
     pub expires_at: windlass::domain::time::Timestamp,
 }
 
+impl From<Node> for NodeBody {
+    fn from(node: Node) -> NodeBody {
+        let Node { id, url, version, started_at, expires_at } = node;
+        NodeBody { id, url, version, started_at, expires_at }
+    }
+}
+
 /// Which page.
 #[derive(Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct NodeParams {
+    /// `oldest` first unless `newest`; `asc` and `desc` say the same.
+    order: Option<String>,
     /// 50 unless given, 1,000 at most.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<i64>,
@@ -113,18 +123,9 @@ pub async fn nodes(
     State(api): State<Api>,
     Params(params): Params<NodeParams>,
 ) -> Result<Json<List<NodeBody>>> {
-    let limit = validate::list_limit(params.limit)? as usize;
-    let after = params.cursor.as_deref().map(cursor::read).transpose()?;
-    let (nodes, next) = api.engine.nodes().list(after, limit).await?;
-    let next_cursor = next.map(|(started_at, id)| cursor::after(started_at, id));
-    let nodes = nodes.into_iter().map(|node| NodeBody {
-        id: node.id,
-        url: node.url,
-        version: node.version,
-        started_at: node.started_at,
-        expires_at: node.expires_at,
-    });
-    Ok(Json(List { items: nodes.collect(), next_cursor }))
+    let (cursor, order) = (params.cursor.as_deref(), params.order.as_deref());
+    let paging = Paging::new(ORDER, params.limit, cursor, order)?;
+    Ok(Json(paging.list(api.engine.nodes().page(paging.part()).await?)))
 }
 
 /// What waits in one line.

@@ -1,9 +1,10 @@
 //! Limits: the rules, and what is held of them.
 
 use super::body::List;
+use super::cursor::Paging;
 use super::problem::Result;
 use super::request::{Body, Params};
-use super::{Api, Caller, Problem, cursor};
+use super::{Api, Caller, Problem};
 use axum::extract::{Extension, FromRequestParts, Path, State};
 use axum::http::request::Parts;
 use axum::routing::any;
@@ -12,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use utoipa::{IntoParams, ToSchema};
 use windlass::domain::limit::{Counts, Limits, Maxima, Rate, Scope};
+use windlass::domain::page::Order;
 use windlass::domain::refusal::Refusal;
 use windlass::domain::time::Timestamp;
-use windlass::domain::validate;
 use windlass::store::limit::KeptRule;
 
 /// How many of those that hold most are shown with a rule.
@@ -177,6 +178,8 @@ impl LimitBody {
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct LimitParams {
+    /// `asc` unless `desc`.
+    order: Option<String>,
     /// 50 unless given, 1,000 at most.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<i64>,
@@ -191,28 +194,13 @@ impl LimitParams {
         items: Vec<T>,
         place: impl Fn(&T) -> (Scope, Option<&str>),
     ) -> Result<(Vec<T>, Option<String>)> {
-        let limit = validate::list_limit(self.limit)? as usize;
-        let text = |item: &T| {
+        let (cursor, order) = (self.cursor.as_deref(), self.order.as_deref());
+        let paging = Paging::new(Order::Ascending, self.limit, cursor, order)?;
+        let (page, next) = paging.part().of_all(items, |item| {
             let (scope, name) = place(item);
-            format!("{scope}:{}", name.unwrap_or_default())
-        };
-        let after = cursor::name(self.cursor.as_deref())?;
-        let mut items = items.into_iter();
-        // What the page before ended with may be gone: what stands after its place comes next.
-        if let Some(after) = Some(after).filter(|after| !after.is_empty()) {
-            let (scope, name) = after.split_once(':').unwrap_or_default();
-            let scope: Scope = scope.parse().map_err(|_| cursor::invalid())?;
-            let later = |item: &T| {
-                let (its, own) = place(item);
-                (its, own.unwrap_or_default()) > (scope, name)
-            };
-            items = items.filter(later).collect::<Vec<T>>().into_iter();
-        }
-        let mut page: Vec<T> = items.by_ref().take(limit + 1).collect();
-        let more = page.len() > limit;
-        page.truncate(limit);
-        let next = page.last().filter(|_| more).map(|last| cursor::after_name(&text(last)));
-        Ok((page, next))
+            (scope, name.unwrap_or_default().to_owned())
+        });
+        Ok((page, paging.cursor(next)))
     }
 }
 
@@ -336,10 +324,15 @@ pub async fn amend_named(
 
 async fn remove(api: &Api, caller: &Caller, target: Target) -> Result<Json<LimitBody>> {
     let gone = api.engine.delete_limit(target.scope, target.name, &caller.actor).await?;
-    Ok(Json(LimitBody::new(gone, &api.engine.limits(), &Counts::new())))
+    let (flow, counts) = api.engine.limits_in_use().await?;
+    // As if it were still there: what is held now is told of those that it was for.
+    let rules = flow.rules.into_iter().map(|kept| kept.rule);
+    let limits = Limits::new(rules.chain([gone.rule.clone()]));
+    Ok(Json(LimitBody::new(gone, &limits, &counts)))
 }
 
-/// Remove the limit of everything, or of each one of a scope; answers what it said.
+/// Remove the limit of everything, or of each one of a scope; answers what it said, and what is
+/// held now of those that it was for.
 #[utoipa::path(delete, path = "/v1/limits/{scope}", tag = "flow",
     operation_id = "delete_limit", params(("scope" = String, Path)),
     responses((status = 200, description = "The limit that is gone", body = LimitBody)))]

@@ -2,12 +2,13 @@
 
 use super::body::List;
 use super::credential::Role;
+use super::cursor::Paging;
 use super::middleware::Correlation;
 use super::problem::{Problem, Result};
 use super::request::{Body, Id, Params};
 use super::submit::DUPLICATE;
 use super::task::known;
-use super::{Api, Caller, cursor};
+use super::{Api, Caller};
 use axum::Json;
 use axum::extract::{Extension, State};
 use axum::http::{HeaderValue, StatusCode};
@@ -23,7 +24,7 @@ use windlass::domain::refusal::Refusal;
 use windlass::domain::time::Timestamp;
 use windlass::domain::validate;
 use windlass::engine::{MessageClaim, Returned};
-use windlass::store::message::{Delivery, Filter, Message, Whose};
+use windlass::store::message::{Delivery, Filter, Message, ORDER, Whose};
 
 /// What one agent tells another.
 #[derive(Serialize, ToSchema)]
@@ -177,6 +178,8 @@ pub struct MessageParams {
     /// Sent before this time.
     #[param(value_type = Option<String>, format = DateTime)]
     until: Option<Timestamp>,
+    /// `newest` first unless `oldest`; `desc` and `asc` say the same.
+    order: Option<String>,
     /// 50 unless given, 1,000 at most.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<i64>,
@@ -192,8 +195,8 @@ pub async fn list(
     State(api): State<Api>,
     Params(params): Params<MessageParams>,
 ) -> Result<Json<List<MessageBody>>> {
-    let limit = validate::list_limit(params.limit)?;
-    let after = params.cursor.as_deref().map(cursor::read).transpose()?;
+    let (cursor, order) = (params.cursor.as_deref(), params.order.as_deref());
+    let paging = Paging::new(ORDER, params.limit, cursor, order)?;
     let states = || Status::ALL.iter().map(|status| status.as_str());
     let status = params.status.map(|name| known("/status", &name, states())).transpose()?;
     let filter = Filter {
@@ -205,9 +208,7 @@ pub async fn list(
         since: params.since,
         until: params.until,
     };
-    let (items, next) = api.engine.messages().list(filter, after, limit as usize).await?;
-    let next_cursor = next.map(|(time, id)| cursor::after(time, id));
-    Ok(Json(List { items: items.into_iter().map(Into::into).collect(), next_cursor }))
+    Ok(Json(paging.list(api.engine.messages().page(filter, paging.part()).await?)))
 }
 
 /// Show a message.

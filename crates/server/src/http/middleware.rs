@@ -8,13 +8,14 @@ use super::problem::Problem;
 use super::{Api, Caller, approval, internal, openai, origin, pressure};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Version, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use std::panic::AssertUnwindSafe;
 use std::time::Instant;
 use uuid::Uuid;
+use windlass::engine::{Error, Phase};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -59,6 +60,7 @@ async fn observe(State(api): State<Api>, mut request: Request, next: Next) -> Re
     let started = Instant::now();
     let id = request_id(&request);
     let method = request.method().clone();
+    let is_http1 = request.version() < Version::HTTP_2;
     let path: String = request.uri().path().chars().take(200).collect();
     let matched = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let route = matched.as_deref().unwrap_or("unknown").to_owned();
@@ -113,13 +115,23 @@ async fn observe(State(api): State<Api>, mut request: Request, next: Next) -> Re
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    // The client's next request goes to a node that stays.
+    if is_http1 && api.engine.phase() != Phase::Running {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     response
 }
 
 async fn run(api: &Api, route: &str, request: Request, next: Next) -> Response {
     let is_read = [Method::GET, Method::HEAD].contains(request.method());
+    let is_patient = PATIENT.contains(&route) || openai::PATIENT.contains(&route);
+    // Nothing would come of it here: what waits ends when the node drains. Refused before it has
+    // submitted anything, so that it can be asked of another node.
+    if is_patient && api.engine.phase() != Phase::Running {
+        return Problem::from(Error::ShuttingDown).into_response();
+    }
     let answered = caught(next.run(request));
-    if PATIENT.contains(&route) || openai::PATIENT.contains(&route) {
+    if is_patient {
         return answered.await;
     }
     let answered = tokio::time::timeout(api.timeout, answered).await;

@@ -43,7 +43,7 @@ mod venture;
 mod wait;
 mod why;
 
-pub use accept::serve;
+pub use accept::{Ending, serve};
 use credential::Caller;
 pub use credential::{Keys, split as split_key};
 pub use internal::Nodes;
@@ -103,7 +103,7 @@ impl Api {
 pub fn router(api: Api) -> Router {
     let (routes, document) = openapi::routes().split_for_parts();
     let routes = parameter::around(routes, &document)
-        .merge(openapi::pages(&document))
+        .merge(openapi::pages())
         .merge(internal::routes())
         .merge(openai::slashed())
         .merge(limit::nameless())

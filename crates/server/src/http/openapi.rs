@@ -11,8 +11,8 @@ use super::{
 use axum::Router;
 use axum::http::header;
 use axum::routing::get;
+use std::sync::OnceLock;
 use utoipa::OpenApi;
-use utoipa::openapi::OpenApi as Document;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -163,10 +163,18 @@ fn messages() -> OpenApiRouter<Api> {
         .routes(routes!(dead_letter::redeliver))
 }
 
+/// The whole document as text. It is made when it is first asked for: making it takes several times
+/// the memory that a server needs otherwise.
+fn document() -> &'static str {
+    static DOCUMENT: OnceLock<String> = OnceLock::new();
+    DOCUMENT.get_or_init(|| {
+        let document = serde_json::to_value(routes().into_openapi()).unwrap_or_default();
+        describe::complete(document).to_string()
+    })
+}
+
 /// The document and its page.
-pub fn pages(document: &Document) -> Router<Api> {
-    let document = serde_json::to_value(document).unwrap_or_default();
-    let json = describe::complete(document).to_string();
+pub fn pages() -> Router<Api> {
     let kind = [(header::CONTENT_TYPE, "application/json")];
     let page = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
@@ -181,6 +189,6 @@ pub fn pages(document: &Document) -> Router<Api> {
     });
     let html = include_str!("docs.html").replace("<!-- codes -->", &codes.collect::<String>());
     Router::new()
-        .route("/openapi.json", get(move || async move { (kind, json) }))
+        .route("/openapi.json", get(move || async move { (kind, document()) }))
         .route("/docs", get(move || async move { (page, html) }))
 }

@@ -1,11 +1,12 @@
 //! The poison queue: tasks that ended poisoned or stuck, and what people do about them.
 
 use super::body::{ErrorBody, FailureBody, List};
+use super::cursor::Paging;
 use super::problem::{Problem, Result};
 use super::replay::{ReplayApproval, ReplayRequest, waits};
 use super::request::{Body, Id, Params};
 use super::task::known;
-use super::{Api, Caller, cursor};
+use super::{Api, Caller};
 use axum::Json;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
@@ -16,9 +17,8 @@ use windlass::domain::id::TaskId;
 use windlass::domain::refusal::Refusal;
 use windlass::domain::time::Timestamp;
 use windlass::domain::trouble::{self, Event, Status};
-use windlass::domain::validate;
 use windlass::store::approval::Requested;
-use windlass::store::trouble::{Act, Filter, Note, Trouble};
+use windlass::store::trouble::{Act, Filter, Note, ORDER, Trouble};
 
 /// How many failures are shown with an entry; `/v1/tasks/{id}/failures` has them all.
 const FAILURES: i64 = 100;
@@ -109,6 +109,8 @@ pub struct PoisonParams {
     assignee: Option<String>,
     queue: Option<String>,
     agent: Option<String>,
+    /// `oldest` first unless `newest`; `asc` and `desc` say the same.
+    order: Option<String>,
     /// 50 unless given, 1,000 at most.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<i64>,
@@ -124,8 +126,8 @@ pub async fn list(
     State(api): State<Api>,
     Params(params): Params<PoisonParams>,
 ) -> Result<Json<List<PoisonBody>>> {
-    let limit = validate::list_limit(params.limit)?;
-    let after = params.cursor.as_deref().map(cursor::read).transpose()?;
+    let (cursor, order) = (params.cursor.as_deref(), params.order.as_deref());
+    let paging = Paging::new(ORDER, params.limit, cursor, order)?;
     let mut filter = Filter {
         assignee: params.assignee,
         queue: params.queue,
@@ -137,9 +139,7 @@ pub async fn list(
         let statuses = names.split(',').map(|name| known("/status", name.trim(), states()));
         filter.status = statuses.collect::<Result<_>>()?;
     }
-    let (items, next) = api.engine.troubles().list(filter, after, limit as usize).await?;
-    let next_cursor = next.map(|(time, id)| cursor::after(time, id));
-    Ok(Json(List { items: items.into_iter().map(Into::into).collect(), next_cursor }))
+    Ok(Json(paging.list(api.engine.troubles().page(filter, paging.part()).await?)))
 }
 
 /// Show a task that needs a person: its failures, and what was done about it.

@@ -3,7 +3,7 @@
 use super::Api;
 use super::agent::Name;
 use super::body::List;
-use super::cursor;
+use super::cursor::Paging;
 use super::problem::Result;
 use super::request::Params;
 use axum::Json;
@@ -11,9 +11,9 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
+use windlass::domain::page::Order;
 use windlass::domain::refusal::Refusal;
 use windlass::domain::time::Timestamp;
-use windlass::domain::validate;
 use windlass::store::pool::{Pool, Provider};
 
 /// A pool of providers.
@@ -87,6 +87,8 @@ impl From<Provider> for ProviderBody {
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct PoolParams {
+    /// `asc` unless `desc`.
+    order: Option<String>,
     /// 50 unless given, 1,000 at most.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<i64>,
@@ -102,14 +104,10 @@ pub async fn list(
     State(api): State<Api>,
     Params(params): Params<PoolParams>,
 ) -> Result<Json<List<PoolBody>>> {
-    let limit = validate::list_limit(params.limit)? as usize;
-    let after = cursor::name(params.cursor.as_deref())?;
-    let pools = api.engine.pools().list().await?.into_iter();
-    let mut page: Vec<Pool> = pools.filter(|pool| pool.name > after).take(limit + 1).collect();
-    let more = page.len() > limit;
-    page.truncate(limit);
-    let next_cursor = page.last().filter(|_| more).map(|last| cursor::after_name(&last.name));
-    Ok(Json(List { items: page.into_iter().map(Into::into).collect(), next_cursor }))
+    let (cursor, order) = (params.cursor.as_deref(), params.order.as_deref());
+    let paging = Paging::new(Order::Ascending, params.limit, cursor, order)?;
+    let pools = api.engine.pools().list().await?;
+    Ok(Json(paging.list(paging.part().of_all(pools, |pool| pool.name.clone()))))
 }
 
 /// Show a pool.

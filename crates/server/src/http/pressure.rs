@@ -13,12 +13,13 @@ use windlass::domain::limit::{Backpressure, Level, Load, Scope, backpressure};
 
 const BACKPRESSURE: HeaderName = HeaderName::from_static("windlass-backpressure");
 
-/// What submits tasks, each by POST.
-const SUBMITS: [&str; 7] = [
+/// What submits tasks, each by POST; a poisoned task may be resolved by a replay.
+const SUBMITS: [&str; 8] = [
     "/v1/tasks",
     "/v1/tasks/batch",
     "/v1/delegations",
     "/v1/tasks/{id}/replay",
+    "/v1/poison/{id}/resolve",
     "/v1/chat/completions",
     "/v1/embeddings",
     "/v1/responses",

@@ -341,6 +341,7 @@ impl From<engine::Error> for Problem {
             engine::Error::SessionClosed(..) => StatusCode::CONFLICT,
             engine::Error::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
             engine::Error::CursorExpired => StatusCode::GONE,
+            engine::Error::CursorAhead(_) => StatusCode::BAD_REQUEST,
             engine::Error::WaitTimedOut | engine::Error::TaskEnded(..) => StatusCode::CONFLICT,
         };
         let mut problem = Problem::new(status, code, detail);

@@ -74,10 +74,22 @@ fn media(headers: &HeaderMap) -> Result<()> {
         Err(Problem::new(status, "unsupported_media_type", detail))
     };
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = text(header::CONTENT_TYPE).split(';').next().unwrap_or_default();
-    let essence = essence.trim().to_ascii_lowercase();
+    let mut parts = text(header::CONTENT_TYPE).split(';');
+    let essence = parts.next().unwrap_or_default().trim().to_ascii_lowercase();
     if essence != "application/json" && !essence.ends_with("+json") {
         let detail = "send the body as JSON, with the header `content-type: application/json`";
+        return unsupported(detail);
+    }
+    // Bytes of another encoding would be read as UTF-8, and stored as what they do not say.
+    let charset = parts.filter_map(|part| part.split_once('='));
+    let mut charset = charset.filter(|(name, _)| name.trim().eq_ignore_ascii_case("charset"));
+    let is_utf8 = |(_, value): (&str, &str)| {
+        let value = value.trim().trim_matches('"').to_ascii_lowercase();
+        ["utf-8", "utf8", "us-ascii"].contains(&value.as_str())
+    };
+    if !charset.all(is_utf8) {
+        let detail = "send the body as UTF-8, with the header `content-type: application/json` or \
+                      `content-type: application/json; charset=utf-8`";
         return unsupported(detail);
     }
     if !["", "identity"].contains(&text(header::CONTENT_ENCODING)) {

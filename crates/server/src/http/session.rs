@@ -1,13 +1,14 @@
 //! Workers' sessions: register, stream, claim, heartbeat, finish, close.
 
+use super::Api;
 use super::action::{failing, told};
 use super::body::{AssignmentBody, List};
+use super::cursor::Paging;
 use super::event::{keep_alive, sse};
 use super::middleware::Correlation;
 use super::problem::{Problem, Result};
 use super::request::{Body, Id, Params};
 use super::submit::ItemError;
-use super::{Api, cursor};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{Method, StatusCode};
@@ -29,7 +30,7 @@ use windlass::domain::time::Timestamp;
 use windlass::domain::usage::Usage;
 use windlass::domain::validate;
 use windlass::engine::{self, Beat, ClaimRequest, SessionRequest, StreamEvent};
-use windlass::store::session::{Routes, Session, TTL_MS};
+use windlass::store::session::{ORDER, Routes, Session, TTL_MS};
 use windlass::store::task::{Finish, Finishing};
 
 /// How long a claim may wait.
@@ -156,6 +157,8 @@ pub async fn register(
 pub struct ListParams {
     /// Also those that are closed.
     all: bool,
+    /// `newest` first unless `oldest`; `desc` and `asc` say the same.
+    order: Option<String>,
     /// 50 unless given, 1,000 at most.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<i64>,
@@ -171,11 +174,9 @@ pub async fn list(
     State(api): State<Api>,
     Params(params): Params<ListParams>,
 ) -> Result<Json<List<SessionBody>>> {
-    let limit = validate::list_limit(params.limit)? as usize;
-    let after = params.cursor.as_deref().map(cursor::read).transpose()?;
-    let (items, next) = api.engine.sessions().list(params.all, after, limit).await?;
-    let next_cursor = next.map(|(created_at, id)| cursor::after(created_at, id));
-    Ok(Json(List { items: items.into_iter().map(Into::into).collect(), next_cursor }))
+    let (cursor, order) = (params.cursor.as_deref(), params.order.as_deref());
+    let paging = Paging::new(ORDER, params.limit, cursor, order)?;
+    Ok(Json(paging.list(api.engine.sessions().page(params.all, paging.part()).await?)))
 }
 
 /// Show a session.
@@ -296,7 +297,7 @@ pub async fn claim(
         max: request.max as usize,
         wait: Duration::from_millis(request.wait_ms as u64),
         start: request.start,
-        claim: request.claim_id.unwrap_or_else(|| ClaimId(Uuid::now_v7())),
+        claim: request.claim_id,
         tasks,
     };
     let taken = api.engine.claim(id, request).await?;
@@ -374,7 +375,8 @@ pub struct HeartbeatAnswer {
     /// These could not be renewed; try again.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     failed: Vec<Unrenewed>,
-    /// Held, but not named: perhaps the answer of a claim was lost.
+    /// Held, but not named: perhaps the answer of a claim was lost. 100 at most, fewer if they are
+    /// large; the next heartbeat, if it names these, tells the rest.
     unnamed: Vec<AssignmentBody>,
 }
 

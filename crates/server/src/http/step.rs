@@ -4,10 +4,11 @@
 //! Invariant: a step never shows the lease under which it was begun.
 
 use super::body::{ErrorBody, List, TaskErrorBody};
+use super::cursor::Paging;
 use super::problem::{Problem, Result};
 use super::request::{Body, Id, Params, present};
-use super::task::{PageParams, known, page, single};
-use super::{Api, Caller, cursor};
+use super::task::{PageParams, known, single};
+use super::{Api, Caller};
 use axum::Json;
 use axum::extract::{Extension, State};
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,7 @@ use windlass::domain::refusal::Refusal;
 use windlass::domain::step::{self as rule, CheckedStep, Effect, StepInput, StepState};
 use windlass::domain::time::Timestamp;
 use windlass::domain::validate;
-use windlass::store::step::Step;
+use windlass::store::step::{ORDER, Step};
 use windlass::store::task::{BeginStep, Begun, Holder, RecordStep, Resolution, StepEnd};
 
 /// Where a step stands.
@@ -376,15 +377,14 @@ pub async fn of_task(
     Id(id): Id<TaskId>,
     Params(params): Params<PageParams>,
 ) -> Result<Json<List<StepBody>>> {
-    let limit = validate::list_limit(params.limit)?;
-    let after = cursor::number(params.cursor.as_deref())?;
-    let found = api.engine.steps().page(id, after, limit).await?;
+    let (cursor, order) = (params.cursor.as_deref(), params.order.as_deref());
+    let paging = Paging::new(ORDER, params.limit, cursor, order)?;
+    let found = api.engine.steps().part(id, paging.part()).await?;
     if found.steps.is_empty() {
         api.task(id).await?;
     }
-    let next_cursor =
-        found.steps.last().filter(|_| !found.complete).map(|step| step.seq.to_string());
-    Ok(Json(List { items: found.steps.into_iter().map(Into::into).collect(), next_cursor }))
+    let next = found.steps.last().filter(|_| !found.complete).map(|step| step.seq);
+    Ok(Json(paging.list((found.steps, next))))
 }
 
 /// Which steps.
@@ -394,6 +394,8 @@ pub async fn of_task(
 pub struct StepParams {
     /// `in_doubt`. The steps of one task are at its own address.
     status: String,
+    /// `oldest` first unless `newest`; `asc` and `desc` say the same.
+    order: Option<String>,
     /// 50 unless given, 1,000 at most.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<i64>,
@@ -414,8 +416,7 @@ pub async fn list(
         let detail = "must be in_doubt; the other steps are listed with their task";
         return Err(Problem::field("/status", "unknown_value", detail));
     }
-    let limit = validate::list_limit(params.limit)?;
-    let after = cursor::number(params.cursor.as_deref())?;
-    let items = api.engine.steps().in_doubt(after, limit + 1).await?;
-    Ok(Json(page(items, limit, |step| step.seq.to_string())))
+    let (cursor, order) = (params.cursor.as_deref(), params.order.as_deref());
+    let paging = Paging::new(ORDER, params.limit, cursor, order)?;
+    Ok(Json(paging.list(api.engine.steps().page_in_doubt(paging.part()).await?)))
 }

@@ -1,11 +1,12 @@
 //! Tasks: list, show, history, failures, wait, cancel.
 
 use super::body::{FailureBody, HistoryBody, List, TaskBody};
+use super::cursor::Paging;
 use super::middleware::Correlation;
 use super::problem::{Problem, Result};
 use super::request::{Body, Id, Params};
 use super::submit::no_outcome;
-use super::{Api, Caller, cursor};
+use super::{Api, Caller};
 use axum::Json;
 use axum::extract::{Extension, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
@@ -15,13 +16,14 @@ use std::time::Duration;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 use windlass::domain::id::TaskId;
+use windlass::domain::page::Part;
 use windlass::domain::profile::Kind;
 use windlass::domain::refusal::Refusal;
 use windlass::domain::state::State as TaskState;
 use windlass::domain::time::Timestamp;
 use windlass::domain::validate;
 use windlass::store::group::Outcome;
-use windlass::store::task::{Cursor, Filter, Order, Task};
+use windlass::store::task::{Cursor, Filter, HISTORY_ORDER, ORDER, Task};
 
 const WAIT: HeaderName = HeaderName::from_static("windlass-wait");
 const WAIT_MS: i64 = 30_000;
@@ -76,7 +78,7 @@ pub struct ListParams {
     /// Created before; RFC 3339.
     #[param(value_type = Option<String>, format = DateTime)]
     until: Option<Timestamp>,
-    /// `newest` first, or `oldest` first.
+    /// `newest` first unless `oldest`; `desc` and `asc` say the same.
     order: Option<String>,
     /// 50 unless given, 1,000 at most.
     #[param(minimum = 1, maximum = 1000)]
@@ -99,17 +101,17 @@ impl ListParams {
 
     /// A page of tasks, and where the next one begins.
     pub(super) async fn page(&self, api: &Api) -> Result<List<Task>> {
-        let limit = validate::list_limit(self.limit)? as usize;
-        let after = self.cursor.as_deref().map(cursor::read).transpose()?;
-        let after = after.map(|(created_at, id)| Cursor { created_at, id: TaskId(id) });
-        let order = order(self.order.as_deref())?;
+        let (cursor, order) = (self.cursor.as_deref(), self.order.as_deref());
+        let paging = Paging::new(ORDER, self.limit, cursor, order)?;
         let filter = self.filter()?;
         if self.in_flight == Some(true) && filter.status.is_empty() {
             return Ok(List { items: Vec::new(), next_cursor: None });
         }
+        let Part { order, after, limit } = paging.part();
+        let after = after.map(|(created_at, id)| Cursor { created_at, id: TaskId(id) });
         let page = api.engine.tasks().list(filter, order, after, limit).await?;
-        let next_cursor = page.next.map(|next| cursor::after(next.created_at, next.id.0));
-        Ok(List { items: page.items, next_cursor })
+        let next = page.next.map(|next| (next.created_at, next.id.0));
+        Ok(paging.list((page.items, next)))
     }
 
     fn filter(&self) -> Result<Filter> {
@@ -125,16 +127,9 @@ impl ListParams {
                 false => held.filter(|state| status.contains(state)).collect(),
             };
         }
-        let kinds = ["job", "delegation", "inference"];
-        let kind = self.kind.as_deref().map(|kind| known("/kind", kind, kinds)).transpose()?;
-        let tag = self.tag.as_deref().map(|tag| {
-            let pair = tag.split_once(':');
-            let pair = pair.map(|(key, value)| (key.to_owned(), value.to_owned()));
-            pair.ok_or_else(|| Problem::field("/tag", "wrong_type", "is written key:value"))
-        });
         Ok(Filter {
             status,
-            kind,
+            kind: kind(self.kind.as_deref())?,
             queue: self.queue.clone(),
             agent: self.agent.clone(),
             venture: self.venture.clone(),
@@ -148,11 +143,26 @@ impl ListParams {
             replay_of: self.replay_of.map(TaskId),
             correlation_id: self.correlation_id.clone(),
             name: self.name.clone(),
-            tag: tag.transpose()?,
+            tag: tag(self.tag.as_deref())?,
             since: self.since,
             until: self.until,
         })
     }
+}
+
+/// The kind to filter by.
+pub(super) fn kind(name: Option<&str>) -> Result<Option<Kind>> {
+    let kinds = ["job", "delegation", "inference"];
+    name.map(|name| known("/kind", name, kinds)).transpose()
+}
+
+/// The tag to filter by.
+pub(super) fn tag(text: Option<&str>) -> Result<Option<(String, String)>> {
+    let pair = |text: &str| {
+        let pair = text.split_once(':').map(|(key, value)| (key.to_owned(), value.to_owned()));
+        pair.ok_or_else(|| Problem::field("/tag", "wrong_type", "is written key:value"))
+    };
+    text.map(pair).transpose()
 }
 
 /// A name that is one of a few.
@@ -166,14 +176,6 @@ pub(super) fn known<T: std::str::FromStr>(
         let detail = format!("must be one of {}", names.join(", "));
         Problem::field(pointer, "unknown_value", detail)
     })
-}
-
-pub(super) fn order(text: Option<&str>) -> Result<Order> {
-    match text {
-        None | Some("newest") => Ok(Order::NewestFirst),
-        Some("oldest") => Ok(Order::OldestFirst),
-        Some(_) => Err(Problem::field("/order", "unknown_value", "must be one of newest, oldest")),
-    }
 }
 
 /// List tasks.
@@ -201,6 +203,8 @@ pub async fn show(State(api): State<Api>, Id(id): Id<TaskId>) -> Result<Response
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct PageParams {
+    /// `oldest` first unless `newest`; `asc` and `desc` say the same.
+    pub(super) order: Option<String>,
     /// 50 unless given, 1,000 at most.
     #[param(minimum = 1, maximum = 1000)]
     pub(super) limit: Option<i64>,
@@ -208,17 +212,12 @@ pub struct PageParams {
     pub(super) cursor: Option<String>,
 }
 
-/// The first `limit` of the items that were read, one more than asked for, and whether that one is
-/// there.
-pub(super) fn page<T, B: From<T>>(
-    mut items: Vec<T>,
-    limit: i64,
-    cursor: impl Fn(&T) -> String,
-) -> List<B> {
-    let more = items.len() as i64 > limit;
-    items.truncate(limit as usize);
-    let next_cursor = items.last().filter(|_| more).map(cursor);
-    List { items: items.into_iter().map(Into::into).collect(), next_cursor }
+impl PageParams {
+    /// The page that is asked for; the oldest first unless another order is.
+    pub(super) fn paging(&self) -> Result<Paging<i64>> {
+        let (cursor, order) = (self.cursor.as_deref(), self.order.as_deref());
+        Paging::new(HISTORY_ORDER, self.limit, cursor, order)
+    }
 }
 
 /// Show a task's transitions, oldest first.
@@ -231,15 +230,12 @@ pub async fn history(
     Id(id): Id<TaskId>,
     Params(params): Params<PageParams>,
 ) -> Result<Json<List<HistoryBody>>> {
-    let limit = validate::list_limit(params.limit)?;
-    let after = cursor::number(params.cursor.as_deref())?;
-    let mut items = api.engine.tasks().history(id, after, limit + 1).await?;
+    let paging = params.paging()?;
+    let (items, next) = api.engine.tasks().history_page(id, paging.part()).await?;
     if items.is_empty() {
         api.task(id).await?;
     }
-    let more = items.len() as i64 > limit;
-    items.truncate(limit as usize);
-    let next_cursor = items.last().filter(|_| more).map(|last| last.seq.to_string());
+    let next_cursor = paging.cursor(next);
     Ok(Json(List { items: items.iter().map(Into::into).collect(), next_cursor }))
 }
 
@@ -253,13 +249,12 @@ pub async fn failures(
     Id(id): Id<TaskId>,
     Params(params): Params<PageParams>,
 ) -> Result<Json<List<FailureBody>>> {
-    let limit = validate::list_limit(params.limit)?;
-    let after = cursor::number(params.cursor.as_deref())?;
-    let items = api.engine.tasks().failures(id, after, limit + 1).await?;
-    if items.is_empty() {
+    let paging = params.paging()?;
+    let found = api.engine.tasks().failure_page(id, paging.part()).await?;
+    if found.0.is_empty() {
         api.task(id).await?;
     }
-    Ok(Json(page(items, limit, |failure| failure.seq.to_string())))
+    Ok(Json(paging.list(found)))
 }
 
 /// How long to wait.

@@ -2,9 +2,10 @@
 
 use super::agent::Name;
 use super::body::List;
+use super::cursor::Paging;
 use super::problem::Result;
 use super::request::{Body, Params};
-use super::{Api, Caller, cursor};
+use super::{Api, Caller};
 use axum::Json;
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
@@ -13,8 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use windlass::domain::agent::Unit;
 use windlass::domain::refusal::Refusal;
 use windlass::domain::time::Timestamp;
-use windlass::domain::validate;
-use windlass::store::venture::Kept;
+use windlass::store::venture::{Kept, ORDER};
 
 /// A venture.
 #[derive(Serialize, ToSchema)]
@@ -89,6 +89,8 @@ pub struct VentureParams {
     portfolio: Option<String>,
     /// With those that are archived.
     archived: Option<bool>,
+    /// `asc` unless `desc`.
+    order: Option<String>,
     /// 50 unless given, 1,000 at most.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<i64>,
@@ -103,6 +105,8 @@ pub struct VentureParams {
 pub struct PortfolioParams {
     /// With those that are archived.
     archived: Option<bool>,
+    /// `asc` unless `desc`.
+    order: Option<String>,
     /// 50 unless given, 1,000 at most.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<i64>,
@@ -160,11 +164,13 @@ pub async fn list(
     State(api): State<Api>,
     Params(params): Params<VentureParams>,
 ) -> Result<Json<List<VentureBody>>> {
-    let VentureParams { portfolio, archived, limit, cursor } = params;
+    let (cursor, order) = (params.cursor.as_deref(), params.order.as_deref());
+    let paging = Paging::new(ORDER, params.limit, cursor, order)?;
+    let VentureParams { portfolio, archived, .. } = params;
     if let Some(portfolio) = &portfolio {
         super::agent::checked("/portfolio", portfolio)?;
     }
-    page(&api, Unit::Venture, portfolio, archived, limit, cursor).await
+    page(&api, Unit::Venture, portfolio, archived, &paging).await
 }
 
 async fn page<T: From<Kept>>(
@@ -172,15 +178,11 @@ async fn page<T: From<Kept>>(
     unit: Unit,
     portfolio: Option<String>,
     archived: Option<bool>,
-    limit: Option<i64>,
-    cursor: Option<String>,
+    paging: &Paging<String>,
 ) -> Result<Json<List<T>>> {
-    let limit = validate::list_limit(limit)?;
-    let (after, archived) = (cursor::name(cursor.as_deref())?, archived.unwrap_or(false));
+    let archived = archived.unwrap_or(false);
     let ventures = api.engine.ventures();
-    let (items, next) = ventures.list(unit, portfolio, archived, &after, limit as usize).await?;
-    let next_cursor = next.map(|name| cursor::after_name(&name));
-    Ok(Json(List { items: items.into_iter().map(Into::into).collect(), next_cursor }))
+    Ok(Json(paging.list(ventures.page(unit, portfolio, archived, paging.part()).await?)))
 }
 
 /// Archive a venture: it is listed no more and gets no new agents.
@@ -242,8 +244,9 @@ pub async fn list_portfolios(
     State(api): State<Api>,
     Params(params): Params<PortfolioParams>,
 ) -> Result<Json<List<PortfolioBody>>> {
-    let PortfolioParams { archived, limit, cursor } = params;
-    page(&api, Unit::Portfolio, None, archived, limit, cursor).await
+    let (cursor, order) = (params.cursor.as_deref(), params.order.as_deref());
+    let paging = Paging::new(ORDER, params.limit, cursor, order)?;
+    page(&api, Unit::Portfolio, None, params.archived, &paging).await
 }
 
 /// Archive a portfolio: it is listed no more and gets nothing new.

@@ -66,6 +66,12 @@ pub struct ReasonBody {
     action: Option<String>,
     required: Option<i64>,
     approvals: Option<i64>,
+    /// The first ten.
+    voters: Option<Vec<VoterBody>>,
+    more_voters: Option<i64>,
+    /// The first ten.
+    token_holders: Option<Vec<TokenHolderBody>>,
+    more_token_holders: Option<i64>,
     step_id: Option<Uuid>,
     step: Option<String>,
     signal: Option<String>,
@@ -130,6 +136,30 @@ pub struct ReasonError {
     message: String,
 }
 
+/// Somebody who voted on an approval.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Voter)]
+#[allow(dead_code, missing_docs)] // The document's view of the domain's `Voter`.
+pub struct VoterBody {
+    actor: String,
+    /// `approve` or `deny`.
+    choice: String,
+    #[schema(value_type = String, format = DateTime)]
+    at: Timestamp,
+}
+
+/// Somebody who has a token for an approval that is good, and has not used it.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = TokenHolder)]
+#[allow(dead_code, missing_docs)] // The document's view of the domain's `TokenHolder`.
+pub struct TokenHolderBody {
+    approver: String,
+    #[schema(value_type = String, format = DateTime)]
+    expires_at: Timestamp,
+}
+
 /// A task that holds a slot of a limit.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -166,12 +196,13 @@ pub async fn why(State(api): State<Api>, Id(id): Id<TaskId>) -> Result<Json<WhyB
 #[cfg(test)]
 mod tests {
     use super::*;
+    use windlass::domain::approval::Choice;
     use windlass::domain::id::{ApprovalId, StepId};
     use windlass::domain::limit::Scope;
     use windlass::domain::pins::Pins;
     use windlass::domain::profile::Kind;
     use windlass::domain::state::State;
-    use windlass::domain::why::{Holder, LastError};
+    use windlass::domain::why::{Holder, LastError, TokenHolder, Voices, Voter};
 
     const AT: Timestamp = Timestamp::EPOCH;
 
@@ -183,8 +214,18 @@ mod tests {
         let (gate, action) = ("pay".to_owned(), "transfer".to_owned());
         let approval_id = ApprovalId(Uuid::nil());
         let (required, approvals, until) = (2, 1, Some(AT));
+        let voter = Voter { actor: "olga".into(), choice: Choice::Approve, at: AT };
+        let token_holder = TokenHolder { approver: "ann".into(), expires_at: AT };
         vec![
-            Reason::WaitingForApproval { approval_id, gate, action, required, approvals, until },
+            Reason::WaitingForApproval {
+                approval_id,
+                gate,
+                action,
+                required,
+                approvals,
+                until,
+                voices: Voices::new(vec![voter], vec![token_holder]),
+            },
             Reason::InDoubt { step_id: StepId(Uuid::nil()), step: Some("charge".into()) },
             Reason::WaitingForSignal { signal: "go".into(), key: Some("k".into()), until },
             Reason::WaitingForTask {

@@ -32,8 +32,8 @@ pub struct Item {
 /// What is logged of a command that ran.
 #[derive(Default)]
 pub struct Run {
-    /// Of its task.
-    pub correlation_id: String,
+    /// Of its task, if it has one.
+    pub correlation_id: Option<String>,
     /// From start to end.
     pub took_ms: u64,
 }

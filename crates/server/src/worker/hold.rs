@@ -29,6 +29,15 @@ struct State {
     ended: VecDeque<String>,
 }
 
+impl State {
+    fn remember(&mut self, lease_id: &str) {
+        self.ended.push_back(lease_id.to_owned());
+        if self.ended.len() > REMEMBERED {
+            self.ended.pop_front();
+        }
+    }
+}
+
 /// All leases of a worker.
 #[derive(Default)]
 pub struct Hold {
@@ -90,10 +99,7 @@ impl Hold {
     pub fn end(&self, lease_id: &str) {
         let mut state = self.state();
         if state.held.remove(lease_id).is_some() {
-            state.ended.push_back(lease_id.to_owned());
-            if state.ended.len() > REMEMBERED {
-                state.ended.pop_front();
-            }
+            state.remember(lease_id);
         }
         drop(state);
         self.changed.notify_waiters();
@@ -119,6 +125,18 @@ impl Hold {
             return false;
         };
         held.stop.send_if_modified(|stop| stop.is_none() && stop.replace(why).is_none())
+    }
+
+    /// The same on the word of somebody who may know of a lease before it is here: the stream may
+    /// overtake the answer of the claim. Such a lease is not begun when it comes.
+    pub fn stop_or_refuse(&self, lease_id: &str, why: Stop) -> bool {
+        let mut state = self.state();
+        if !state.held.contains_key(lease_id) {
+            state.remember(lease_id);
+            return false;
+        }
+        drop(state);
+        self.stop(lease_id, why)
     }
 
     /// Stops every child.
@@ -191,6 +209,16 @@ mod tests {
         assert!(hold.stop("a", Stop::Drop));
         assert!(!hold.stop("a", Stop::Drop));
         hold.stop_all(Stop::Release);
+        assert_eq!(*stopped.borrow(), Some(Stop::Drop));
+    }
+
+    #[test]
+    fn a_lease_whose_end_is_told_before_it_comes_is_not_begun() {
+        let hold = Hold::default();
+        assert!(!hold.stop_or_refuse("a", Stop::Drop));
+        assert!(matches!(hold.take("t", "a", 1), Taken::Known));
+        let Taken::Slot(stopped) = hold.take("t", "b", 1) else { panic!("no slot") };
+        assert!(hold.stop_or_refuse("b", Stop::Drop));
         assert_eq!(*stopped.borrow(), Some(Stop::Drop));
     }
 

@@ -1,8 +1,11 @@
-//! The stream by which a worker shows that it is there.
+//! The stream by which a worker is told at once what it has lost, and by which some show that they
+//! are there.
 //!
-//! Invariant: a worker that binds a stream claims only while it is bound, so the end of its process
-//! is the end of a connection, and what it held goes back at once. There is no other way to work: a
-//! server that refuses the stream ends the worker, one that is away is asked again.
+//! Invariant: a worker that shows itself claims only while its stream is bound, so the end of its
+//! process is the end of a connection, and what it held goes back at once. There is no other way to
+//! work for it: a server that refuses the stream ends the worker, one that is away is asked again.
+//! Any other worker only listens ([`listen`]): its heartbeats tell it the same a little later, so
+//! it works on without a stream.
 
 use super::Shared;
 use super::child::Stop;
@@ -11,8 +14,11 @@ use crate::client::stream::{Event, Stream};
 use crate::client::{Call, Error, Patience};
 use serde_json::Value;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
+
+/// How long a worker that only listens waits until there is a session to listen for.
+const NO_SESSION: Duration = Duration::from_millis(50);
 
 /// The session whose stream is open.
 #[derive(Default)]
@@ -53,9 +59,7 @@ pub async fn run(shared: Arc<Shared>) -> Error {
             Ok(session) => session,
             Err(error) => return error,
         };
-        let call = Call::get(format!("/v1/sessions/{}/stream", session.id));
-        let call = call.query("assign", "false");
-        let mut stream = Stream::new(&shared.client, call, None, Patience::NONE);
+        let mut stream = stream_of(&shared, &session);
         let error = match stream.open().await {
             Ok(()) => {
                 failed = 0;
@@ -80,6 +84,43 @@ pub async fn run(shared: Arc<Shared>) -> Error {
     }
 }
 
+/// Does what the stream says for as long as the worker lives, and opens it again whenever it is not
+/// open. What is wrong with the session is for the claims and heartbeats to find out.
+pub async fn listen(shared: Arc<Shared>) {
+    let mut failed = 0;
+    loop {
+        let Some(session) = shared.sessions.current() else {
+            tokio::time::sleep(NO_SESSION).await;
+            continue;
+        };
+        let mut stream = stream_of(&shared, &session);
+        let begun = Instant::now();
+        let error = match stream.open().await {
+            Ok(()) => follow(&shared, &mut stream).await,
+            Err(error) => error,
+        };
+        // One that breaks as soon as it is open is as bad as none.
+        if begun.elapsed() > Patience::ENDLESS.longest {
+            failed = 0;
+        }
+        failed += 1;
+        if failed == 1 {
+            tracing::info!(%error, "the stream ended; it is opened again, and heartbeats tell \
+                what was cancelled meanwhile");
+        } else {
+            tracing::debug!(%error, failed, "the stream is not open");
+        }
+        let pause = Patience::ENDLESS.pause(failed, error.retry_after());
+        tokio::time::sleep(pause.unwrap_or(Duration::from_secs(1))).await;
+    }
+}
+
+/// The stream of a session that claims by itself. Nothing is asked yet.
+fn stream_of(shared: &Shared, session: &Session) -> Stream {
+    let call = Call::get(format!("/v1/sessions/{}/stream", session.id));
+    Stream::new(&shared.client, call.query("assign", "false"), None, Patience::NONE)
+}
+
 /// Does what the stream says, until it breaks.
 async fn follow(shared: &Shared, stream: &mut Stream) -> Error {
     loop {
@@ -94,7 +135,7 @@ fn obey(shared: &Shared, event: &Event) {
     let Ok(data) = serde_json::from_str::<Value>(&event.data) else { return };
     let lease_id = data["lease_id"].as_str().unwrap_or_default();
     let is_end = ["cancel", "lost"].contains(&event.name.as_str());
-    if is_end && shared.hold.stop(lease_id, Stop::Drop) {
+    if is_end && shared.hold.stop_or_refuse(lease_id, Stop::Drop) {
         let task_id = data["task_id"].as_str().unwrap_or_default();
         tracing::warn!(task_id, event = event.name, "the task is no longer ours; dropping it");
     }

@@ -39,6 +39,13 @@ pub struct World {
     pub problem: Option<(u16, Value)>,
     /// Connections of the event stream: each sends these and breaks.
     pub streams: VecDeque<String>,
+    /// How often sessions have opened their streams.
+    pub bound: usize,
+    /// So many of these break as soon as they are open.
+    pub break_bound: usize,
+    pub refuse_bound: bool,
+    /// What all of these are told, as it comes.
+    pub told: Vec<String>,
 }
 
 pub struct Fake {
@@ -175,6 +182,7 @@ async fn answer(
         ("POST", ["v1", "sessions", _, "claim"]) => claim(&world, &body).await,
         ("POST", ["v1", "sessions", _, "heartbeat"]) => beat(&mut world.lock().unwrap(), &body),
         ("POST", ["v1", "sessions", _, "finish"]) => finish(&mut world.lock().unwrap(), &body),
+        ("GET", ["v1", "sessions", _, "stream"]) => session_stream(&world),
         ("DELETE", ["v1", "sessions", id]) => {
             let mut world = world.lock().unwrap();
             world.sessions.retain(|known| known != id);
@@ -282,6 +290,36 @@ fn beat(world: &mut World, body: &Value) -> Response {
     let answer =
         json!({ "renewed": renewed, "cancelled": cancelled, "lost": lost, "unnamed": unnamed });
     reply(200, &answer)
+}
+
+/// A stream that gives nothing out.
+fn session_stream(shared: &Arc<Mutex<World>>) -> Response {
+    let mut world = shared.lock().unwrap();
+    if world.refuse_bound {
+        return problem(404, "not_found", "there is no such route");
+    }
+    world.bound += 1;
+    let is_broken = world.break_bound > 0;
+    world.break_bound = world.break_bound.saturating_sub(1);
+    let told = futures_util::stream::unfold(0, {
+        let shared = Arc::clone(shared);
+        move |at| {
+            let shared = Arc::clone(&shared);
+            async move {
+                if is_broken {
+                    return None;
+                }
+                loop {
+                    if let Some(text) = shared.lock().unwrap().told.get(at) {
+                        return Some((Ok::<_, std::io::Error>(Bytes::from(text.clone())), at + 1));
+                    }
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            }
+        }
+    });
+    let response = Response::builder().header("content-type", "text/event-stream");
+    response.body(Body::from_stream(told)).unwrap()
 }
 
 fn finish(world: &mut World, body: &Value) -> Response {

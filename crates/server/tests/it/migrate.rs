@@ -24,7 +24,16 @@ fn migrate_goes_up_tells_where_it_stands_and_goes_down() {
         assert!(output.status.success(), "{}", told(&output.stderr));
         told(&output.stdout)
     };
-    assert!(run(&["migrate", "status"]).contains("missing: run `windlass migrate up`"));
+    let status = run(&["migrate", "status"]);
+    assert!(status.starts_with("there is no database yet: windlass.db is not there"), "{status}");
+    assert!(status.contains("missing: run `windlass migrate up`"), "{status}");
+    let status: serde_json::Value =
+        serde_json::from_str(&run(&["--json", "migrate", "status"])).unwrap();
+    assert_eq!((&status["applied"], &status["missing"][0]), (&serde_json::json!([]), &1.into()));
+    let refused = windlass(folder.path(), &["migrate", "down", "--to", "0", "--yes"]);
+    assert_eq!(refused.status.code(), Some(78));
+    assert!(told(&refused.stderr).contains("there is no database yet"));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "asking makes nothing");
     assert!(run(&["migrate", "up"]).starts_with("applied 1\n"));
     assert!(run(&["migrate", "up"]).contains("nothing to do"));
     assert!(run(&["migrate", "status"]).contains("task"));

@@ -179,6 +179,66 @@ fn a_cancelled_task_is_killed_with_its_grandchildren() {
     assert!(fake.world().finished.iter().all(|item| item["task_id"] != id.as_str()));
 }
 
+/// Runs a task and cancels it by the stream alone: the heartbeats renew its lease all the while.
+fn killed_by_the_stream(fake: &Fake) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pid");
+    let id = fake.submit(json!({}));
+    let _worker = Worker::start(fake, &[], &format!("echo $$ > {}; sleep 1000", file.display()));
+    let child = line_of(&file);
+    let lease = fake.world().held[&id].clone();
+    let other = json!({ "task_id": id, "lease_id": uuid::Uuid::now_v7() });
+    let mine = json!({ "task_id": id, "lease_id": lease });
+    let beats = fake.world().beats.len();
+    fake.world().told.push(format!("event: lost\ndata: {other}\n\n"));
+    fake.until("beats go on", |world| (world.beats.len() > beats + 2).then_some(()));
+    assert!(is_alive(&child), "another lease was meant");
+    fake.world().told.push(format!("event: cancel\ndata: {mine}\n\n"));
+    until_dead(&child, Duration::from_secs(20));
+    assert!(fake.world().finished.is_empty(), "nobody is told of the end");
+    let asks_for_no_work = |path: &String| path.ends_with("/stream?assign=false");
+    assert!(fake.world().requests.iter().any(|(_, path, _)| asks_for_no_work(path)));
+}
+
+#[test]
+fn a_cancel_is_learned_from_the_stream() {
+    killed_by_the_stream(&Fake::start());
+}
+
+#[test]
+fn a_stream_that_breaks_is_opened_again() {
+    let fake = Fake::start();
+    fake.world().break_bound = 3;
+    killed_by_the_stream(&fake);
+    assert_eq!(fake.world().bound, 4);
+}
+
+#[test]
+fn a_worker_works_on_without_a_stream() {
+    let fake = Fake::start();
+    fake.world().refuse_bound = true;
+    let first = fake.submit(json!({}));
+    let _worker = Worker::start(&fake, &[], "true");
+    fake.finished(&first);
+    fake.until("it asks again", |world| {
+        let asked = world.requests.iter().filter(|(_, path, _)| path.contains("/stream"));
+        (asked.count() > 2).then_some(())
+    });
+    let second = fake.submit(json!({}));
+    fake.finished(&second);
+    assert_eq!(fake.world().sessions.len(), 1, "the session is not blamed");
+}
+
+#[test]
+fn a_worker_of_inference_has_no_stream_to_lose() {
+    let fake = Fake::start();
+    let id = fake.submit(json!({}));
+    let _worker = Worker::start(&fake, &["--kind", "inference"], "true");
+    fake.finished(&id);
+    fake.until("beats", |world| (world.beats.len() > 3).then_some(()));
+    assert_eq!(fake.world().bound, 0);
+}
+
 #[test]
 fn a_command_whose_lease_is_lost_is_killed_even_if_it_ignores_the_polite_signal() {
     let fake = Fake::start();
@@ -462,6 +522,30 @@ fn a_worker_that_the_server_refuses_says_why_and_ends() {
     let _worker =
         Worker::start_in(&fake, &[], "echo 1", &[("WINDLASS_KEY", "the-right-key-of-all")]);
     fake.finished(&id);
+}
+
+#[test]
+fn log_lines_of_a_task_without_a_correlation_id_have_none() {
+    let fake = Fake::start();
+    let tasks = [json!({ "correlation_id": null }), json!({ "correlation_id": "order-7" })];
+    let ids = tasks.map(|task| fake.submit(task));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    command.args(["worker", "--queue", "q", "--server", &fake.url, "--log-format", "json"]);
+    command.args(["--", "true"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut worker = Worker { child: command.spawn().expect("the binary runs") };
+    ids.iter().for_each(|id| drop(fake.finished(id)));
+    worker.signal(Signal::TERM);
+    let lines = std::io::read_to_string(worker.child.stderr.take().unwrap()).unwrap();
+    assert!(worker.ended().success(), "{lines}");
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for (id, expected) in ids.iter().zip([None, Some("order-7")]) {
+        let of_task = lines.iter().filter(|line| line["task_id"] == id.as_str());
+        let told: Vec<_> =
+            of_task.map(|line| (line["message"].as_str(), line.get("correlation_id"))).collect();
+        let expected = expected.map(|id| json!(id));
+        let words = ["started", "completed"];
+        assert_eq!(told, words.map(|word| (Some(word), expected.as_ref())), "{lines:?}");
+    }
 }
 
 #[test]

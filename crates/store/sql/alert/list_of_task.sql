@@ -1,8 +1,8 @@
--- The alerts of one task, newest first, after ($1, $2).
+-- The alerts of one task, after ($1, $2).
 SELECT {alert_columns} FROM alert
-WHERE task_id = $6::uuid AND (created_at, id) < ($1::timestamptz, $2::uuid)
+WHERE task_id = $6::uuid AND (created_at, id) {beyond} ($1::timestamptz, $2::uuid)
   AND ($4::text IS NULL OR type = $4)
   AND ($5::text IS NULL OR severity = $5)
   AND ($7::boolean IS NULL OR (acknowledged_at IS NOT NULL) = $7)
-ORDER BY created_at DESC, id DESC
+ORDER BY created_at {direction}, id {direction}
 LIMIT $3::bigint

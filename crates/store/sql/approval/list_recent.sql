@@ -1,6 +1,6 @@
--- Questions, newest first, after ($1, $2). No filter leads, so the time does.
+-- Questions, after ($1, $2). No filter leads, so the time does.
 SELECT {approval_columns} FROM approval a
-WHERE (a.created_at, a.id) < ($1::timestamptz, $2::uuid)
+WHERE (a.created_at, a.id) {beyond} ($1::timestamptz, $2::uuid)
   AND ($4::text IS NULL OR a.gate = $4)
-ORDER BY a.created_at DESC, a.id DESC
+ORDER BY a.created_at {direction}, a.id {direction}
 LIMIT $3::bigint

@@ -1,10 +1,10 @@
--- Dead letters in these states, oldest first, after ($1, $2).
+-- Dead letters in these states, after ($1, $2).
 SELECT {dead_letter_columns} FROM dead_letter dl
-WHERE (dl.entered_at, dl.message_id) > ($1::timestamptz, $2::uuid)
+WHERE (dl.entered_at, dl.message_id) {beyond} ($1::timestamptz, $2::uuid)
   AND dl.status IN (SELECT value FROM json_each($4))
   AND ($5::text IS NULL OR dl.assignee = $5)
   AND ($6::text IS NULL OR dl.to_agent = $6)
   AND ($7::text IS NULL OR dl.from_agent = $7)
   AND ($8::text IS NULL OR dl.reason = $8)
-ORDER BY dl.entered_at, dl.message_id
+ORDER BY dl.entered_at {direction}, dl.message_id {direction}
 LIMIT $3::bigint

@@ -1,6 +1,6 @@
--- The transitions that carry an error: every failure of the task, oldest first.
+-- The transitions that carry an error: every failure of the task.
 SELECT task_id, seq, from_status, to_status, event, actor, reason, lease_id, metadata, at
 FROM task_history
-WHERE task_id = $1 AND seq > $2 AND metadata -> 'error' IS NOT NULL
-ORDER BY seq
+WHERE task_id = $1 AND seq {beyond} $2 AND metadata -> 'error' IS NOT NULL
+ORDER BY seq {direction}
 LIMIT $3

@@ -1,6 +1,6 @@
--- Messages that belong together, newest first, before ($1, $2).
+-- Messages that belong together, after ($1, $2).
 SELECT {message_columns} FROM message m
-WHERE (m.created_at, m.id) < ($1::timestamptz, $2::uuid)
+WHERE (m.created_at, m.id) {beyond} ($1::timestamptz, $2::uuid)
   AND m.correlation_id = $8::text
   AND ($4::text IS NULL OR m.to_agent = $4)
   AND ($5::text IS NULL OR m.from_agent = $5)
@@ -9,5 +9,5 @@ WHERE (m.created_at, m.id) < ($1::timestamptz, $2::uuid)
   AND ($8::text IS NULL OR m.correlation_id = $8)
   AND ($9::timestamptz IS NULL OR m.created_at >= $9)
   AND ($10::timestamptz IS NULL OR m.created_at < $10)
-ORDER BY m.created_at DESC, m.id DESC
+ORDER BY m.created_at {direction}, m.id {direction}
 LIMIT $3::bigint

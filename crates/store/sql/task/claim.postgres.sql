@@ -1,5 +1,5 @@
 -- transition: pending, retry -> claimed or running
--- Of each lane $9 at most its quota $11, from the key $10 upwards, skipping rows that others hold.
+-- Of each lane $9 at most its quota $11, from the key $10 to $13, skipping rows that others hold.
 -- Rows that were taken are followed by the keys that come next in the lanes for which $12 asks.
 -- $2 and $3 name the call: later rows take the later ids of $6 and $7. What it took in another
 -- transaction was its answer: it gets no more, unless $8 says that this is its next round.
@@ -12,10 +12,11 @@ WITH clock AS MATERIALIZED (
     WHERE claimed_by = $2::text AND claim_id = $3::uuid AND finished_at IS NULL
 ), picked AS MATERIALIZED (
     SELECT t.id
-    FROM earlier e, unnest($9::bigint[], $10::bigint[], $11::bigint[]) AS l (lane, from_key, quota),
+    FROM earlier e, unnest($9::bigint[], $10::bigint[], $11::bigint[], $13::bigint[])
+            AS l (lane, from_key, quota, until_key),
         LATERAL (
             SELECT id FROM task_state
-            WHERE ready AND lane = l.lane AND order_key >= l.from_key
+            WHERE ready AND lane = l.lane AND order_key BETWEEN l.from_key AND l.until_key
             ORDER BY order_key, id
             LIMIT l.quota
             FOR UPDATE SKIP LOCKED) t
@@ -25,13 +26,19 @@ WITH clock AS MATERIALIZED (
 )
 , next AS MATERIALIZED (
     SELECT l.lane, n.order_key
-    FROM unnest($9::bigint[], $10::bigint[], $11::bigint[], $12::bool[])
-            AS l (lane, from_key, quota, peeks),
+    FROM unnest($9::bigint[], $10::bigint[], $11::bigint[], $12::bool[], $13::bigint[])
+            AS l (lane, from_key, quota, peeks, until_key),
         LATERAL (
-            SELECT order_key FROM task_state
-            WHERE ready AND lane = l.lane AND order_key >= l.from_key
-            ORDER BY order_key, id
-            OFFSET l.quota
+            (SELECT order_key FROM task_state
+             WHERE ready AND lane = l.lane AND order_key BETWEEN l.from_key AND l.until_key
+             ORDER BY order_key, id
+             OFFSET l.quota
+             LIMIT 1)
+            UNION ALL
+            (SELECT order_key FROM task_state
+             WHERE ready AND lane = l.lane AND order_key > l.until_key
+             ORDER BY order_key, id
+             LIMIT 1)
             LIMIT 1) n
     WHERE l.peeks
 ), taken AS (

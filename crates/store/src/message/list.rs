@@ -1,26 +1,32 @@
-//! Reading messages: one, or a page of them, newest first.
+//! Reading messages: one, or a page of them in either order.
 
 use super::{Message, Messages, find, read};
 use crate::error::Result;
 use crate::statement;
-use crate::statement::Statement;
+use crate::statement::{Ordered, Statement};
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
 use uuid::Uuid;
 use windlass_domain::id::MessageId;
 use windlass_domain::message::Status;
+use windlass_domain::page::{Order, Part};
 use windlass_domain::time::Timestamp;
 
-statement!(shared LIST, "message/list");
-statement!(shared LIST_TO, "message/list_to");
-statement!(shared LIST_FROM, "message/list_from");
-statement!(shared LIST_CORRELATION, "message/list_correlation");
-statement!(shared LIST_OWN, "message/list_own");
+statement!(ordered shared LIST, "message/list");
+statement!(ordered shared LIST_TO, "message/list_to");
+statement!(ordered shared LIST_FROM, "message/list_from");
+statement!(ordered shared LIST_CORRELATION, "message/list_correlation");
+statement!(ordered shared LIST_OWN, "message/list_own");
 statement!(shared DEPTH, "message/depth");
 
-/// All of the above.
-pub(crate) static STATEMENTS: &[&Statement] =
-    &[&LIST, &LIST_TO, &LIST_FROM, &LIST_CORRELATION, &LIST_OWN, &DEPTH];
+/// All of the above that are no lists.
+pub(crate) static STATEMENTS: &[&Statement] = &[&DEPTH];
+
+/// The lists, each in both orders.
+pub(crate) static LISTS: &[&Ordered] = &[&LIST, &LIST_TO, &LIST_FROM, &LIST_CORRELATION, &LIST_OWN];
+
+/// The order of a list unless another one is asked for.
+pub const ORDER: Order = Order::Descending;
 
 /// Which messages. Everything that is given must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,14 +92,24 @@ impl Messages {
         after: Option<Cursor>,
         limit: usize,
     ) -> Result<(Vec<Message>, Option<Cursor>)> {
-        let (time, id) = after.unwrap_or((Timestamp::MAX, Uuid::max()));
+        self.page(filter, Part::new(ORDER, after, limit)).await
+    }
+
+    /// A page of messages, in either order.
+    pub async fn page(
+        &self,
+        filter: Filter,
+        part: Part<Cursor>,
+    ) -> Result<(Vec<Message>, Option<Cursor>)> {
+        let (order, (time, id), most) = (part.order, part.begin(), part.most());
         // By whatever leaves the fewest.
-        let statement = match &filter {
+        let list = match &filter {
             Filter { correlation_id: Some(_), .. } => &LIST_CORRELATION,
             Filter { to: Some(_), .. } => &LIST_TO,
             Filter { from: Some(_), .. } => &LIST_FROM,
             _ => &LIST,
         };
+        let place = |message: &Message| (message.created_at, message.id.0);
         // What was written by hand, and says nothing of what it belongs to, belongs to its own id.
         let own = filter.correlation_id.as_deref().and_then(|text| {
             Uuid::try_parse(text).ok().filter(|id| id.hyphenated().to_string() == text)
@@ -102,7 +118,7 @@ impl Messages {
             let mut params = vec![
                 time.into(),
                 id.into(),
-                Value::Int(limit as i64 + 1),
+                Value::Int(most),
                 filter.to.clone().into(),
                 filter.from.clone().into(),
                 filter.status.map(Status::as_str).into(),
@@ -111,21 +127,20 @@ impl Messages {
                 filter.since.into(),
                 filter.until.into(),
             ];
-            let mut found = tx.run(Call::one(statement, params.clone()))?;
+            let mut found = tx.run(Call::one(list.in_order(order), params.clone()))?;
             if let Some(own) = own {
                 params[7] = own.into();
-                found.extend(tx.run(Call::one(&LIST_OWN, params))?);
+                found.extend(tx.run(Call::one(LIST_OWN.in_order(order), params))?);
             }
             found.iter().map(read).collect()
         };
         let mut found: Vec<Message> = self.store.read("message_list", body).await?;
         if own.is_some() {
-            found.sort_by_key(|message| std::cmp::Reverse((message.created_at, message.id.0)));
+            found.sort_by_key(place);
+            if order == Order::Descending {
+                found.reverse();
+            }
         }
-        let more = found.len() > limit;
-        found.truncate(limit);
-        let last = found.last().filter(|_| more);
-        let next = last.map(|message| (message.created_at, message.id.0));
-        Ok((found, next))
+        Ok(part.cut(found, place))
     }
 }

@@ -56,6 +56,11 @@ struct Running {
     writer: JoinHandle<()>,
 }
 
+/// Whether there is a file at `path`; one that could not be made is an error.
+pub fn exists(path: impl AsRef<Path>) -> Result<bool> {
+    Ok(file::locate(path.as_ref())?.exists())
+}
+
 /// Opens the file at `path`, and creates it when it is missing.
 pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Arc<SqliteDatabase>> {
     let path = file::locate(path.as_ref())?;

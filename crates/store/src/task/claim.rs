@@ -15,7 +15,7 @@ use crate::statement;
 use crate::step::{self, Step};
 use crate::store::Store;
 use crate::tx::{Call, Tx};
-use crate::value::Row;
+use crate::value::{Row, Value};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ use windlass_domain::profile::Profile;
 use windlass_domain::time::Timestamp;
 
 statement!(shared ASSIGNED, "task/assigned");
-statement!(shared HELD, "task/held");
+statement!(HELD, "task/held");
 statement!(shared HELD_LEASES, "task/held_leases");
 
 /// All of the above.
@@ -39,11 +39,22 @@ pub const STEPS_LIMIT: i64 = 200;
 /// How many bytes of results, inputs and errors these have; the first step comes with any size.
 pub const STEPS_BYTES: i64 = 1024 * 1024;
 
+/// How many assignments a heartbeat is told that it did not name.
+pub const UNNAMED_LIMIT: usize = 100;
+/// After how many bytes of them no more are read; what was read then is told.
+pub const UNNAMED_BYTES: usize = 8 * 1024 * 1024;
+/// How many assignments of what a session holds are read at once: each may have a large payload
+/// and a large checkpoint.
+pub const HELD_PART: usize = 10;
+
 /// A worker asks for work.
 #[derive(Clone, Debug)]
 pub struct Claim {
     /// The call: repeating it returns what it already gave.
     pub claim: ClaimId,
+    /// Whether whoever asks knows that id, so that the same call may come again, also by another
+    /// node.
+    pub may_repeat: bool,
     /// Who asks; becomes `claimed_by` and the actor in the history.
     pub session: String,
     /// What kind of worker it is; a rule may say how many tasks one of its kind holds.
@@ -87,10 +98,11 @@ pub(super) fn group(
 ) -> Group<Claim, Vec<Assignment>> {
     // Each claim may take a thousand tasks.
     let bounds = Bounds { items: 64, ..bounds };
-    Group::new(
+    Group::with_worth(
         "claim",
         bounds,
         |_| 1024,
+        |claim: &Claim| claim.max,
         move |claims| {
             let (store, lanes) = (store.clone(), Arc::clone(&lanes));
             async move { run_each_once(&store, &lanes, claims).await }
@@ -101,6 +113,10 @@ pub(super) fn group(
 /// A lane may be shorter than its share, and a line shorter than what was wanted: then a claim asks
 /// again, so often at most for each of its lines.
 const ROUNDS: usize = 4;
+
+/// So many of them insist on priorities: nodes that take from the same lanes may outrun each other,
+/// and then something is better than nothing.
+const STRICT_ROUNDS: usize = 3;
 
 /// A call that is sent again while it is under way meets itself here: it takes once, and each of
 /// its repeats is told what that was. What a repeat found in the same transaction would be taken
@@ -136,8 +152,9 @@ async fn run(
     let lines = asking.iter().map(|asking| asking.lines.queues.len()).max().unwrap_or_default();
     let mut is_crowded = false;
     for round in 0..ROUNDS + lines {
-        let (known, wanted) = (Arc::clone(lanes), open.iter().map(|&i| asking[i].clone()));
-        let wanted: Vec<Asking> = wanted.collect();
+        let is_strict = round < STRICT_ROUNDS;
+        let wanted = open.iter().map(|&i| asking[i].strictly(is_strict));
+        let (known, wanted) = (Arc::clone(lanes), wanted.collect::<Vec<_>>());
         let body = move |tx: &mut dyn Tx| {
             let room = match is_crowded {
                 true => Room::alone(),
@@ -267,21 +284,44 @@ impl Tasks {
     }
 
     /// What a session holds beyond the leases that it knows of: the answer of a claim may have
-    /// been lost on the way.
+    /// been lost on the way. At most [`UNNAMED_LIMIT`], and fewer after [`UNNAMED_BYTES`]: whoever
+    /// knows of these asks for the rest.
     pub async fn unknown_to(&self, session: &str, known: Vec<LeaseId>) -> Result<Vec<Assignment>> {
         let session = session.to_owned();
         let body = move |tx: &mut dyn Tx| {
-            let rows = tx.run(held_leases(&session))?;
-            let held = rows.iter().map(|row| Ok(LeaseId(row.uuid(0)?)));
-            if held.collect::<Result<Vec<_>>>()?.iter().all(|lease| known.contains(lease)) {
-                return Ok(Vec::new());
+            let known: HashSet<LeaseId> = known.iter().copied().collect();
+            let mut unknown = leases(&tx.run(held_leases(&session))?)?;
+            unknown.retain(|(_, lease)| !known.contains(lease));
+            let (mut found, mut bytes) = (Vec::new(), 0);
+            for part in unknown.chunks(HELD_PART) {
+                let rows = tx.run(held(&session, part.iter().map(|(task, _)| *task)))?;
+                bytes += rows.iter().map(size).sum::<usize>();
+                // On PostgreSQL a task may have come back under another lease since the first look.
+                let part = assignments(&rows)?;
+                found.extend(part.into_iter().filter(|a| !known.contains(&a.lease_id)));
+                if found.len() >= UNNAMED_LIMIT || bytes >= UNNAMED_BYTES {
+                    break;
+                }
             }
-            let rows = tx.run(Call::one(&HELD, vec![session.as_str().into()]))?;
-            let mut held = assignments(&rows)?;
-            held.retain(|assignment| !known.contains(&assignment.lease_id));
-            Ok(held)
+            found.truncate(UNNAMED_LIMIT);
+            Ok(found)
         };
         self.store.read("unknown_to", body).await
+    }
+
+    /// All that a session holds, and under which leases.
+    pub async fn held_by(&self, session: &str) -> Result<Vec<(TaskId, LeaseId)>> {
+        let session = session.to_owned();
+        let body = move |tx: &mut dyn Tx| leases(&tx.ask(held_leases(&session))?);
+        self.store.read("held_by", body).await
+    }
+
+    /// Those of the tasks that a session holds.
+    pub async fn held_of(&self, session: &str, tasks: Vec<TaskId>) -> Result<Vec<Assignment>> {
+        let session = session.to_owned();
+        let body =
+            move |tx: &mut dyn Tx| assignments(&tx.ask(held(&session, tasks.iter().copied()))?);
+        self.store.read("held_of", body).await
     }
 
     /// How many tasks a session holds.
@@ -308,7 +348,7 @@ impl Tasks {
                 if left <= 0 {
                     break;
                 }
-                let page = step::page(tx, id, 0, STEPS_LIMIT, left.min(STEPS_BYTES))?;
+                let page = step::first(tx, id, STEPS_LIMIT as usize, left.min(STEPS_BYTES))?;
                 left -= page.bytes;
                 read.insert(id, page);
             }
@@ -326,6 +366,24 @@ impl Tasks {
 
 pub(super) fn held_leases<'a>(session: &str) -> Call<'a> {
     Call::one(&HELD_LEASES, vec![session.into()])
+}
+
+fn held<'a>(session: &str, tasks: impl Iterator<Item = TaskId>) -> Call<'a> {
+    let tasks: Vec<Uuid> = tasks.map(|task| task.0).collect();
+    Call::one(&HELD, vec![session.into(), tasks.into()])
+}
+
+fn leases(rows: &[Row]) -> Result<Vec<(TaskId, LeaseId)>> {
+    rows.iter().map(|row| Ok((TaskId(row.uuid(1)?), LeaseId(row.uuid(0)?)))).collect()
+}
+
+/// The bytes of a row's texts, its payload among them.
+fn size(row: &Row) -> usize {
+    let text = |value: &Value| match value {
+        Value::Text(text) | Value::Json(text) => text.len(),
+        _ => 0,
+    };
+    row.0.iter().map(text).sum()
 }
 
 pub(super) fn assigned<'a>(claim: &Claim) -> Call<'a> {

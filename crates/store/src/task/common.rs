@@ -3,7 +3,7 @@
 use super::row::Task;
 use crate::error::Result;
 use crate::value::{Row, Value};
-use windlass_domain::limit::{Bound, Limits, Names};
+use windlass_domain::limit::{Bound, Key, Limits, Names, Scope};
 use windlass_domain::pins::Pins;
 use windlass_domain::profile::Profile;
 use windlass_domain::task::NewTask;
@@ -85,6 +85,20 @@ impl Common {
             pin(&self.pins.model),
             pin(&self.pins.tier),
         ]
+    }
+
+    /// Whether its tasks count for a key.
+    pub(super) fn is_of(&self, key: &Key) -> bool {
+        let name = match key.scope {
+            Scope::Global => return true,
+            Scope::Portfolio => &self.portfolio,
+            Scope::Venture => &self.venture,
+            Scope::Stage => &self.stage,
+            Scope::Agent => &self.agent,
+            Scope::Queue => &self.queue,
+            Scope::WorkerType => return false,
+        };
+        *name == key.name
     }
 
     pub(super) fn bounds(&self, limits: &Limits) -> Vec<Bound> {

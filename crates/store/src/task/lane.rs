@@ -193,6 +193,11 @@ impl State {
         self.full.get(key).is_some_and(|since| since.elapsed() < FULL_FOR)
     }
 
+    /// Whether nothing more can begin under this bound, or could not a moment ago.
+    pub(super) fn holds_back(&self, bound: &Bound) -> bool {
+        bound.lets_nothing_begin() || self.is_full(&bound.key)
+    }
+
     /// What binds a lane. Nothing, for one that is not known yet; that is not remembered.
     pub(super) fn bounds(&mut self, lane: i64) -> Arc<[Bound]> {
         if let Some(known) = self.bounds.get(&lane) {

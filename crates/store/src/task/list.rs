@@ -1,4 +1,4 @@
-//! Listing: filters, keyset pages, newest or oldest first.
+//! Listing: filters and keyset pages, in either order.
 //!
 //! One template serves every filter; what differs is the index that leads (the driver), because a
 //! filter that is met by few tasks must not be looked for among all of them. The statements are
@@ -10,9 +10,11 @@ use crate::error::{Error, Result};
 use crate::statement::{Dialect, Statement};
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
+use std::collections::HashSet;
 use std::sync::OnceLock;
 use uuid::Uuid;
 use windlass_domain::id::TaskId;
+use windlass_domain::page::{Order, Part};
 use windlass_domain::profile::{Kind, Profile};
 use windlass_domain::state::State;
 use windlass_domain::time::Timestamp;
@@ -47,15 +49,8 @@ pub struct Filter {
     pub until: Option<Timestamp>,
 }
 
-/// In which direction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
-    /// The last created first.
-    #[default]
-    NewestFirst,
-    /// The first created first.
-    OldestFirst,
-}
+/// The order of a list unless another one is asked for.
+pub const ORDER: Order = Order::Descending;
 
 /// The last task of a page; the next page begins after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,22 +79,29 @@ impl Tasks {
         after: Option<Cursor>,
         limit: usize,
     ) -> Result<Page> {
-        let body = move |tx: &mut dyn Tx| page(tx, &filter, order, after, limit);
+        let after = after.map(|cursor| (cursor.created_at, cursor.id.0));
+        let part = Part::new(order, after, limit);
+        let body = move |tx: &mut dyn Tx| page(tx, &filter, &part);
         self.store.read("list", body).await
+    }
+
+    /// Which of these tasks fit.
+    pub async fn among(&self, filter: Filter, ids: Vec<TaskId>) -> Result<HashSet<TaskId>> {
+        let ids: Vec<Uuid> = ids.into_iter().map(|id| id.0).collect();
+        let body = move |tx: &mut dyn Tx| {
+            let mut params = values(&filter, &Part::new(ORDER, None, ids.len()));
+            params.push(Value::UuidList(ids.clone()));
+            let rows = tx.run(Call::one(among(), params))?;
+            rows.iter().map(|row| Ok(TaskId(row.uuid(0)?))).collect()
+        };
+        self.store.read("among", body).await
     }
 }
 
-fn page(
-    tx: &mut dyn Tx,
-    filter: &Filter,
-    order: Order,
-    after: Option<Cursor>,
-    limit: usize,
-) -> Result<Page> {
-    let statement = Driver::of(filter).statement(order);
-    // One more than asked for tells whether there is a next page.
-    let rows = tx.run(Call::one(statement, values(filter, order, after, limit + 1)))?;
-    let more = rows.len() > limit;
+fn page(tx: &mut dyn Tx, filter: &Filter, part: &Part<(Timestamp, Uuid)>) -> Result<Page> {
+    let statement = Driver::of(filter).statement(part.order);
+    let rows = tx.run(Call::one(statement, values(filter, part)))?;
+    let more = rows.len() > part.limit;
     // One row that cannot be read must not hide the others of its page.
     let readable = |row: &Row| match task(row, 0) {
         Err(error @ Error::Corrupt(_)) => {
@@ -108,18 +110,14 @@ fn page(
         }
         read => Some(read),
     };
-    let items = rows.iter().take(limit).filter_map(readable).collect::<Result<Vec<_>>>()?;
+    let items = rows.iter().take(part.limit).filter_map(readable).collect::<Result<Vec<_>>>()?;
     let last = items.last().filter(|_| more);
     let next = last.map(|task| Cursor { created_at: task.created_at, id: task.id });
     Ok(Page { items, next })
 }
 
-fn values(filter: &Filter, order: Order, after: Option<Cursor>, limit: usize) -> Vec<Value> {
-    let (first_time, first_id) = match (after, order) {
-        (Some(cursor), _) => (cursor.created_at, cursor.id.0),
-        (None, Order::NewestFirst) => (Timestamp::MAX, Uuid::max()),
-        (None, Order::OldestFirst) => (Timestamp::EPOCH, Uuid::nil()),
-    };
+fn values(filter: &Filter, part: &Part<(Timestamp, Uuid)>) -> Vec<Value> {
+    let (first_time, first_id) = part.begin();
     let status = filter.status.iter().map(|s| s.as_str().to_owned()).collect::<Vec<_>>();
     let of_kind = |kind: Kind| Profile::ALL.iter().filter(move |p| p.kind() == kind);
     let profiles = filter.kind.map(|k| of_kind(k).map(|p| p.as_str().to_owned()).collect());
@@ -129,7 +127,7 @@ fn values(filter: &Filter, order: Order, after: Option<Cursor>, limit: usize) ->
         first_id.into(),
         filter.since.unwrap_or(Timestamp::EPOCH).into(),
         filter.until.unwrap_or(Timestamp::MAX).into(),
-        Value::Int(limit as i64),
+        Value::Int(part.most()),
         if status.is_empty() { Value::Null } else { status.into() },
         Value::from(profiles as Option<Vec<String>>),
         filter.queue.clone().into(),
@@ -165,6 +163,8 @@ enum Driver {
     Tag,
     Rare,
     Living,
+    /// Their ids are given; only for [`among`].
+    Named,
 }
 
 const ALL_DRIVERS: [Driver; 12] = [
@@ -185,8 +185,21 @@ const DRIVERS: usize = ALL_DRIVERS.len();
 
 /// Every statement that a list may use.
 pub(super) fn statements() -> impl Iterator<Item = &'static Statement> {
-    let orders = [Order::NewestFirst, Order::OldestFirst];
-    ALL_DRIVERS.iter().flat_map(move |driver| orders.map(|order| driver.statement(order)))
+    let lists = ALL_DRIVERS.iter();
+    let lists = lists.flat_map(|d| Order::ALL.iter().map(|order| d.statement(*order)));
+    lists.chain(std::iter::once(among()))
+}
+
+/// Asks which of a few tasks fit, and for nothing else of them.
+fn among() -> &'static Statement {
+    static MADE: OnceLock<Statement> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let text = |dialect| {
+            let text = Driver::Named.text(dialect).replace("{task_columns}", "s.id");
+            &*text.leak()
+        };
+        Statement::in_order("task/among", text(Dialect::Sqlite), text(Dialect::Postgres), ORDER)
+    })
 }
 
 /// The states whose index is in time order; `task_state_rare` in the migrations.
@@ -246,6 +259,7 @@ impl Driver {
             Driver::Parent => by("s.parent_id = $17::uuid"),
             Driver::Replay => by("s.replay_of = $18::uuid"),
             Driver::Correlation => by("s.correlation_id = $19::text"),
+            Driver::Named => by("{named}"),
             Driver::Tag => [
                 "task_tag g CROSS JOIN task_spec s CROSS JOIN task_state st",
                 "g.key = $21::text AND g.value = $22::text AND s.id = g.task_id",
@@ -282,34 +296,32 @@ impl Driver {
         static MADE: [[OnceLock<Statement>; 2]; DRIVERS] =
             [const { [const { OnceLock::new() }; 2] }; DRIVERS];
         MADE[self as usize][order as usize].get_or_init(|| {
-            let text = |dialect| &*self.text(order, dialect).leak();
-            let name = format!("task/list {self:?} {order:?}");
-            Statement::new(name.leak(), text(Dialect::Sqlite), text(Dialect::Postgres))
+            let text = |dialect| &*self.text(dialect).leak();
+            let name = format!("task/list {self:?} {}", order.as_str()).leak();
+            Statement::in_order(name, text(Dialect::Sqlite), text(Dialect::Postgres), order)
         })
     }
 
-    fn text(self, order: Order, dialect: Dialect) -> String {
+    fn text(self, dialect: Dialect) -> String {
         let [from, driven, time, id] = self.parts();
-        let (beyond, direction) = match order {
-            Order::NewestFirst => ("<", "DESC"),
-            Order::OldestFirst => (">", "ASC"),
-        };
-        let (status_among, profile_among) = match dialect {
-            Dialect::Postgres => {
-                ("st.status = ANY ($6::task_status[])", "s.profile = ANY ($7::task_profile[])")
-            }
-            Dialect::Sqlite => (
+        let [status_among, profile_among, named] = match dialect {
+            Dialect::Postgres => [
+                "st.status = ANY ($6::task_status[])",
+                "s.profile = ANY ($7::task_profile[])",
+                "s.id = ANY ($23::uuid[])",
+            ],
+            Dialect::Sqlite => [
                 "st.status IN (SELECT value FROM json_each($6))",
                 "s.profile IN (SELECT value FROM json_each($7))",
-            ),
+                "s.id IN (SELECT value FROM json_each($23))",
+            ],
         };
         TEMPLATE
             .replace("{from}", from)
             .replace("{driven}", driven)
+            .replace("{named}", named)
             .replace("{time}", time)
             .replace("{id}", id)
-            .replace("{beyond}", beyond)
-            .replace("{direction}", direction)
             .replace("{status_among}", status_among)
             .replace("{profile_among}", profile_among)
     }

@@ -5,6 +5,7 @@
 use super::claim::Claim;
 use super::common::Common;
 use super::lane::{Lanes, State};
+use super::take::Seen;
 use crate::error::Result;
 use crate::statement;
 use crate::tx::{Call, Tx};
@@ -12,8 +13,8 @@ use crate::value::{Row, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use windlass_domain::fair::{Fit, Insight, Line, Part};
-use windlass_domain::limit::{Bound, Key};
+use windlass_domain::fair::{Fit, Gate, Insight, Line, Part};
+use windlass_domain::limit::{Bound, Key, Scope};
 use windlass_domain::order::run_at_of;
 use windlass_domain::pins::Serves;
 use windlass_domain::profile::Profile;
@@ -127,14 +128,15 @@ impl Looking {
             let Some(line) = state.lines.remove(name) else { continue };
             let mut open = |lane| {
                 let bounds = state.bounds(lane);
-                let full = bounds.iter().any(|bound| {
-                    bound.lets_nothing_begin() || is_full(&bound.key) || state.is_full(&bound.key)
-                });
-                let is_open = !full && lines.take_from(&state, lane);
-                if is_open {
-                    found.push(bounds);
+                let holds = |bound: &Bound| is_full(&bound.key) || state.holds_back(bound);
+                match held_by(&bounds, holds) {
+                    Fit::Yes if lines.take_from(&state, lane) => {
+                        found.push(bounds);
+                        Fit::Yes
+                    }
+                    Fit::Yes => Fit::No,
+                    held => held,
                 }
-                is_open
             };
             line.next_lanes(max, &mut open);
             state.lines.insert(name.clone(), line);
@@ -189,35 +191,15 @@ impl Looking {
         &mut self,
         lines: &Lines,
         max: i64,
-        mut fits: impl FnMut(&[Bound], i64) -> Option<bool>,
+        mut fits: impl FnMut(&[Bound], i64) -> Fit,
     ) -> Plan {
         let mut state = self.lanes.lock();
         let mut plan = Plan { parts: Vec::new(), held_back: false, uncounted: false };
         let mut left = max;
         for name in &lines.queues {
             let Some(mut line) = state.lines.remove(name) else { continue };
-            let parts = line.take(left, &self.insight, |lane, many| {
-                if !lines.take_from(&state, lane) {
-                    return Fit::No;
-                }
-                let bounds = state.bounds(lane);
-                if many > 1 {
-                    return Fit::from(fits(&bounds, many) == Some(true));
-                }
-                let is_out =
-                    |bound: &Bound| bound.lets_nothing_begin() || state.is_full(&bound.key);
-                match fits(&bounds, 1) {
-                    Some(true) => return Fit::Yes,
-                    // What is left out of the candidates is not counted, either.
-                    None if !bounds.iter().any(is_out) => {
-                        plan.uncounted = true;
-                        return Fit::Unknown;
-                    }
-                    _ => {}
-                }
-                plan.held_back = true;
-                Fit::No
-            });
+            let gate = Limited { state: &mut state, lines, plan: &mut plan, fits: &mut fits };
+            let parts = line.take(left, &self.insight, gate);
             state.lines.insert(name.clone(), line);
             left -= parts.iter().map(|part| part.quota).sum::<i64>();
             plan.parts.extend(parts);
@@ -229,7 +211,10 @@ impl Looking {
         drop(state);
         for part in &plan.parts {
             match self.in_hand.iter_mut().find(|known| known.lane == part.lane) {
-                Some(known) => known.quota += part.quota,
+                Some(known) => {
+                    known.quota += part.quota;
+                    known.until_key = known.until_key.max(part.until_key);
+                }
                 None => self.in_hand.push(*part),
             }
             *self.insight.planned.entry(part.lane).or_default() += part.quota;
@@ -245,8 +230,9 @@ impl Looking {
         parts.iter().map(has).collect()
     }
 
-    /// What became of a part: how many tasks were taken, and the key of the last, or of the next.
-    pub(super) fn settle(&mut self, lane: i64, taken: i64, last_key: Option<i64>) {
+    /// What became of a part.
+    pub(super) fn settle(&mut self, lane: i64, seen: Seen) {
+        let Seen { taken, last: last_key, next } = seen;
         let Some(at) = self.in_hand.iter().position(|part| part.lane == lane) else { return };
         let part = self.in_hand.swap_remove(at);
         let mut state = self.lanes.lock();
@@ -258,10 +244,12 @@ impl Looking {
         if taken < part.quota {
             state.is_not_full(lane);
         }
-        match (taken < part.quota, written) {
+        // Where others come before what is next in this lane, it is not empty.
+        let left = next.filter(|_| part.until_key < i64::MAX);
+        match (taken < part.quota, written.into_iter().chain(left).min()) {
             (true, None) => state.close(lane),
             (true, Some(key)) => state.set(lane, key),
-            (false, written) => {
+            (false, _) => {
                 // Without a key nobody knows whether its next head is urgent, too.
                 let key = last_key.unwrap_or(part.from_key.max(0));
                 state.set(lane, written.map_or(key, |written| written.min(key)));
@@ -294,6 +282,55 @@ impl Looking {
         state.scans_took[0] = took;
         Ok(())
     }
+}
+
+/// What holds lanes back, for one line of a plan.
+struct Limited<'a, F> {
+    state: &'a mut State,
+    lines: &'a Lines,
+    plan: &'a mut Plan,
+    fits: &'a mut F,
+}
+
+impl<F: FnMut(&[Bound], i64) -> Fit> Gate for Limited<'_, F> {
+    fn fits(&mut self, lane: i64, many: i64) -> Fit {
+        if !self.lines.take_from(self.state, lane) {
+            return Fit::No;
+        }
+        let bounds = self.state.bounds(lane);
+        let fit = (self.fits)(&bounds, many);
+        if many > 1 || fit == Fit::Yes {
+            return fit;
+        }
+        let held = held_by(&bounds, |bound| self.state.holds_back(bound));
+        // What is left out of the candidates is not counted, either.
+        if fit == Fit::Unknown && held == Fit::Yes {
+            self.plan.uncounted = true;
+            return Fit::Unknown;
+        }
+        self.plan.held_back = true;
+        if [fit, held].contains(&Fit::Shut) { Fit::Shut } else { Fit::No }
+    }
+
+    fn is_shut(&mut self, lane: i64) -> bool {
+        let bounds = self.state.bounds(lane);
+        let is_shut = held_by(&bounds, |bound| self.state.holds_back(bound)) == Fit::Shut;
+        self.plan.held_back |= is_shut;
+        is_shut
+    }
+}
+
+/// What becomes of a lane with these bounds when some of them hold it back. That of its venture
+/// holds all of the venture's lanes back.
+pub(super) fn held_by(bounds: &[Bound], holds: impl Fn(&Bound) -> bool) -> Fit {
+    let mut held = Fit::Yes;
+    for bound in bounds.iter().filter(|bound| holds(bound)) {
+        if matches!(bound.key.scope, Scope::Global | Scope::Venture) {
+            return Fit::Shut;
+        }
+        held = Fit::No;
+    }
+    held
 }
 
 /// Looks everywhere.

@@ -39,7 +39,7 @@ mod sweep;
 mod take;
 mod why;
 
-pub use claim::{Assignment, Claim, STEPS_BYTES, STEPS_LIMIT};
+pub use claim::{Assignment, Claim, HELD_PART, STEPS_BYTES, STEPS_LIMIT, UNNAMED_LIMIT};
 pub use cold::Ask;
 pub(crate) use cold::{Queued, carry_out, load, queued};
 pub use count::Counts;
@@ -49,7 +49,7 @@ pub(crate) use finish::ended_by;
 pub use finish::{Finish, Finishing};
 pub(crate) use hold::keep_checkpoint;
 pub use hold::{Beat, Beaten, Start};
-pub use list::{Cursor, Filter, Order, Page};
+pub use list::{Cursor, Filter, ORDER, Page};
 pub use park::{Park, Parked, Signalled};
 pub use pressure::Traffic;
 pub use push::result_message;
@@ -59,8 +59,8 @@ pub use replay::{Consent, Replay, Replayed};
 pub use resolve::Resolution;
 pub use room::SEATS;
 pub use row::{Failure, History, Task};
-pub use show::Position;
 pub(crate) use show::checkpoint;
+pub use show::{HISTORY_ORDER, Position};
 pub use step::{BeginStep, Begun, Holder, RecordStep, Recorded, StepEnd};
 pub use stream::{BeginStream, StreamBegun};
 pub use submit::Submitted;
@@ -68,7 +68,7 @@ pub use sweep::SweepReport;
 pub use why::Why;
 
 use crate::group::{Bounds, Group};
-use crate::statement::{Dialect, Statement};
+use crate::statement::{Dialect, Statement, both};
 use crate::store::Store;
 use floor::Floor;
 use lane::Lanes;
@@ -77,6 +77,7 @@ use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, OnceLock, Weak};
 use windlass_domain::id::TaskId;
 use windlass_domain::limit::Limits;
+pub use windlass_domain::page::Order;
 use windlass_domain::profile::DELEGATION_STUCK_THRESHOLD_MS;
 use windlass_domain::state::State;
 use windlass_domain::task::NewTask;
@@ -109,7 +110,7 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static Statement> {
         family::STATEMENTS,
         replay::STATEMENTS,
     ];
-    fixed.into_iter().flatten().copied().chain(list::statements())
+    fixed.into_iter().flatten().copied().chain(both(show::LISTS)).chain(list::statements())
 }
 
 /// The repository of tasks; cheap to clone.

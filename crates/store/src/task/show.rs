@@ -28,19 +28,27 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use windlass_domain::id::TaskId;
 use windlass_domain::json;
+use windlass_domain::page::{Order, Part};
 use windlass_domain::state::State;
 
 statement!(shared SHOW, "task/show");
 statement!(LOOK, "task/look");
-statement!(shared OF_TASK, "history/of_task");
-statement!(shared FAILURES, "history/failures");
+statement!(ordered shared OF_TASK, "history/of_task");
+statement!(ordered shared FAILURES, "history/failures");
 statement!(TAIL, "history/tail");
 statement!(HEAD, "history/head");
 statement!(REMOVED, "history/removed");
+statement!(NEWEST, "history/newest");
 
-/// All of the above.
+/// All of the above that are no lists.
 pub(super) static STATEMENTS: &[&crate::statement::Statement] =
-    &[&SHOW, &LOOK, &OF_TASK, &FAILURES, &TAIL, &HEAD, &REMOVED];
+    &[&SHOW, &LOOK, &TAIL, &HEAD, &REMOVED, &NEWEST];
+
+/// The lists, each in both orders.
+pub(super) static LISTS: &[&crate::statement::Ordered] = &[&OF_TASK, &FAILURES];
+
+/// The order of a task's history and failures unless another one is asked for.
+pub const HISTORY_ORDER: Order = Order::Ascending;
 
 /// A place in the log of all transitions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,6 +57,27 @@ pub struct Position {
     pub transaction: i64,
     /// The transition within it.
     pub seq: i64,
+}
+
+impl std::fmt::Display for Position {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-{}", self.transaction, self.seq)
+    }
+}
+
+/// The text is no place in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoPosition;
+
+impl std::str::FromStr for Position {
+    type Err = NoPosition;
+
+    /// As it was written.
+    fn from_str(text: &str) -> std::result::Result<Position, NoPosition> {
+        let (transaction, seq) = text.split_once('-').ok_or(NoPosition)?;
+        let number = |text: &str| text.parse::<i64>().ok().filter(|n| *n >= 0).ok_or(NoPosition);
+        Ok(Position { transaction: number(transaction)?, seq: number(seq)? })
+    }
 }
 
 /// One task as its row.
@@ -133,20 +162,46 @@ impl Tasks {
 
     /// A task's transitions after `after_seq` (0: from the first), oldest first.
     pub async fn history(&self, id: TaskId, after_seq: i64, limit: i64) -> Result<Vec<History>> {
-        let params = move || vec![id.0.into(), after_seq.into(), limit.into()];
+        let limit = usize::try_from(limit).unwrap_or_default();
+        Ok(self.history_page(id, Part::new(HISTORY_ORDER, Some(after_seq), limit)).await?.0)
+    }
+
+    /// A page of a task's transitions, in either order.
+    pub async fn history_page(
+        &self,
+        id: TaskId,
+        part: Part<i64>,
+    ) -> Result<(Vec<History>, Option<i64>)> {
+        let (begin, most) = (part.begin(), part.most());
+        let statement = OF_TASK.in_order(part.order);
+        let params = move || vec![id.0.into(), begin.into(), most.into()];
         let body = move |tx: &mut dyn Tx| {
-            tx.ask(Call::one(&OF_TASK, params()))?.iter().map(row::history).collect()
+            tx.ask(Call::one(statement, params()))?.iter().map(row::history).collect()
         };
-        self.store.read("history", body).await
+        let read: Vec<History> = self.store.read("history", body).await?;
+        Ok(part.cut(read, |history| history.seq))
     }
 
     /// A task's failures after `after_seq`, oldest first.
     pub async fn failures(&self, id: TaskId, after_seq: i64, limit: i64) -> Result<Vec<Failure>> {
-        let params = move || vec![id.0.into(), after_seq.into(), limit.into()];
+        let limit = usize::try_from(limit).unwrap_or_default();
+        Ok(self.failure_page(id, Part::new(HISTORY_ORDER, Some(after_seq), limit)).await?.0)
+    }
+
+    /// A page of a task's failures, in either order.
+    pub async fn failure_page(
+        &self,
+        id: TaskId,
+        part: Part<i64>,
+    ) -> Result<(Vec<Failure>, Option<i64>)> {
+        let (begin, most) = (part.begin(), part.most());
+        let statement = FAILURES.in_order(part.order);
+        let params = move || vec![id.0.into(), begin.into(), most.into()];
         let body = move |tx: &mut dyn Tx| {
-            tx.ask(Call::one(&FAILURES, params()))?.iter().map(failure).collect()
+            tx.ask(Call::one(statement, params()))?.iter().map(failure).collect()
         };
-        self.store.read("failures", body).await
+        let read: Vec<Failure> = self.store.read("failures", body).await?;
+        Ok(part.cut(read, |failure| failure.seq))
     }
 
     /// Where the log stands: whatever is not yet shown by [`Tasks::tail`] comes after it.
@@ -167,6 +222,16 @@ impl Tasks {
             Ok(Position { transaction: row.int(0)?, seq: row.int(1)? })
         };
         self.store.read("removed", body).await
+    }
+
+    /// The last transition that [`Tasks::tail`] shows; `None` if there is none.
+    pub async fn newest(&self) -> Result<Option<Position>> {
+        let body = |tx: &mut dyn Tx| {
+            let rows = tx.ask(Call::one(&NEWEST, Vec::new()))?;
+            let position = |row: &Row| Ok(Position { transaction: row.int(0)?, seq: row.int(1)? });
+            rows.first().map(position).transpose()
+        };
+        self.store.read("newest", body).await
     }
 
     /// All transitions after a position, each task's in their order: what is read is final, and

@@ -5,7 +5,10 @@
 //! for; what a claim gets is what its statement changed.
 //! Invariant: what becomes active under a limit was counted after the lock that all claims take.
 
-use super::claim::{Assignment, Claim, assigned, assignments};
+mod postgres;
+mod sqlite;
+
+use super::claim::{Assignment, Claim};
 use super::lane::Lanes;
 use super::looking::{self, Lines, Looking};
 use super::room::{Lock, Room};
@@ -20,22 +23,21 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 use uuid::Uuid;
-use windlass_domain::fair::Part;
+use windlass_domain::fair::{Fit, Part};
+use windlass_domain::limit::Bound;
 
 statement!(RIPEN, "task/ripen");
 statement!(CLAIM, "task/claim");
+statement!(CLAIM_ONCE, "task/claim_once");
 statement!(shared COUNT_CLAIMED, "task/count_claimed");
 statement!(shared HEAD, "lane/head");
 
 /// All of the above.
 pub(super) static STATEMENTS: &[&crate::statement::Statement] =
-    &[&RIPEN, &CLAIM, &COUNT_CLAIMED, &HEAD];
+    &[&RIPEN, &CLAIM, &CLAIM_ONCE, &COUNT_CLAIMED, &HEAD];
 
 /// How many due tasks one claim ripens: enough to keep up, few enough to stay short.
 const RIPEN_LIMIT: i64 = 1_000;
-
-/// Of how many tasks the first portion of a lane is.
-const FIRST_PORTION: usize = 16;
 
 /// The most tasks that one claim takes.
 const MOST_TASKS: usize = 1_000;
@@ -73,13 +75,20 @@ pub(super) struct Asking {
     pub(super) has: Vec<Assignment>,
     /// Whether an earlier round of this very call took something, so that this one adds to it.
     pub(super) again: bool,
+    /// Whether it would rather look again than take what is less urgent than it was told.
+    is_strict: bool,
 }
 
 impl Asking {
     pub(super) fn new(claim: Claim) -> Asking {
         let lines = Lines::of(&claim);
         let max = claim.max.min(MOST_TASKS);
-        Asking { claim, lines, max, has: Vec::new(), again: false }
+        Asking { claim, lines, max, has: Vec::new(), again: false, is_strict: true }
+    }
+
+    /// The same, as strict as this.
+    pub(super) fn strictly(&self, is_strict: bool) -> Asking {
+        Asking { is_strict, ..self.clone() }
     }
 
     pub(super) fn left(&self) -> i64 {
@@ -99,14 +108,25 @@ pub(super) struct Taken {
     pub(super) asked: i64,
 }
 
+/// What a claim saw of a lane.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Seen {
+    /// How many it took.
+    pub(super) taken: i64,
+    /// The highest key that it took or that comes next.
+    pub(super) last: Option<i64>,
+    /// What comes next and was not taken.
+    pub(super) next: Option<i64>,
+}
+
 /// What one transaction did; hints are settled after its commit.
 pub(super) struct Took {
     pub(super) each: Vec<Taken>,
     /// The rows of the calls that went before.
     pub(super) before: Vec<Vec<Row>>,
     looking: Looking,
-    /// How many were taken of each lane, and the key of the last.
-    lanes: HashMap<i64, (i64, Option<i64>)>,
+    /// What was seen of each lane.
+    lanes: HashMap<i64, Seen>,
     /// Lanes that were asked for by a call that had its answer already.
     untouched: HashSet<i64>,
     /// Whether all lanes were looked at and nothing was held back.
@@ -129,8 +149,8 @@ impl Took {
         let lanes: Vec<i64> = self.looking.in_hand().collect();
         // A repeated call took nothing because it had its answer: that says nothing of its lanes.
         for lane in lanes.into_iter().filter(|lane| !self.untouched.contains(lane)) {
-            let (taken, last) = self.lanes.get(&lane).copied().unwrap_or_default();
-            self.looking.settle(lane, taken, last);
+            let seen = self.lanes.get(&lane).copied().unwrap_or_default();
+            self.looking.settle(lane, seen);
         }
         (self.each, self.everything)
     }
@@ -213,8 +233,13 @@ pub(super) fn take(
         next_period_ms,
     };
     match tx.dialect() {
-        Dialect::Postgres => take_postgres(tx, lanes, asking, &plans, room, before, &mut took)?,
-        Dialect::Sqlite => take_sqlite(tx, lanes, asking, &plans, room, before, &mut took)?,
+        Dialect::Postgres => {
+            if look == Look::Everywhere {
+                postgres::claim_once(tx, asking, &plans)?;
+            }
+            postgres::take(tx, lanes, asking, &plans, room, before, &mut took)?;
+        }
+        Dialect::Sqlite => sqlite::take(tx, lanes, asking, &plans, room, before, &mut took)?,
     }
     took.before.splice(..0, brought);
     Ok(took)
@@ -248,7 +273,7 @@ fn plan(
     let Some(room) = room else {
         for (asking, parts) in asking.iter().zip(plans) {
             let left = asking.left() - quota(parts);
-            add(parts, looking.plan(&asking.lines, left, |_, _| Some(true)).parts);
+            add(parts, looking.plan(&asking.lines, left, |_, _| Fit::Yes).parts);
         }
         return Ok(false);
     };
@@ -272,8 +297,8 @@ fn plan(
         for (asking, parts) in asking.iter().zip(plans.iter_mut()) {
             let left = asking.left() - quota(parts);
             let planned = looking.plan(&asking.lines, left, |bounds, many| match many {
-                1 => room.fit(bounds),
-                many => Some(room.fit_all(bounds, many)),
+                1 => fit(room, bounds),
+                many => Fit::from(room.fit_all(bounds, many)),
             });
             held_back |= planned.held_back;
             uncounted |= planned.uncounted;
@@ -287,10 +312,24 @@ fn plan(
     }
 }
 
+fn fit(room: &mut Room, bounds: &[Bound]) -> Fit {
+    match room.fit(bounds) {
+        Some(true) => Fit::Yes,
+        Some(false) => match looking::held_by(bounds, |bound| room.is_full(&bound.key)) {
+            Fit::Shut => Fit::Shut,
+            _ => Fit::No,
+        },
+        None => Fit::Unknown,
+    }
+}
+
 fn add(parts: &mut Vec<Part>, more: Vec<Part>) {
     for part in more {
         match parts.iter_mut().find(|known| known.lane == part.lane) {
-            Some(known) => known.quota += part.quota,
+            Some(known) => {
+                known.quota += part.quota;
+                known.until_key = known.until_key.max(part.until_key);
+            }
             None => parts.push(part),
         }
     }
@@ -349,142 +388,6 @@ fn ripen(tx: &mut dyn Tx, lanes: &Lanes) -> Result<()> {
         lanes.ripen_again();
     }
     Ok(())
-}
-
-/// A statement a claim, then one each that reads what it holds now.
-fn take_postgres(
-    tx: &mut dyn Tx,
-    lanes: &Lanes,
-    asking: &[Asking],
-    plans: &[Vec<Part>],
-    room: Option<Room>,
-    before: Vec<Call<'_>>,
-    took: &mut Took,
-) -> Result<()> {
-    let count = before.len();
-    let mut calls = before;
-    for (asking, parts) in asking.iter().zip(plans) {
-        let fresh = Fresh::new(quota(parts) as usize + asking.has.len());
-        let mut shared = claim_values(tx, &asking.claim);
-        shared.push(Value::UuidList(fresh.leases));
-        shared.push(Value::UuidList(fresh.changes));
-        shared.push(asking.again.into());
-        let item = |(part, peeks): (&Part, bool)| {
-            vec![part.lane.into(), part.from_key.into(), part.quota.into(), peeks.into()]
-        };
-        if !parts.is_empty() {
-            let peeks = took.looking.neighbours(parts);
-            calls.push(Call::each(&CLAIM, shared, parts.iter().zip(peeks).map(item).collect()));
-        }
-    }
-    let rated = room.filter(|_| is_rated(lanes, plans));
-    let mut rows = match rated {
-        None => {
-            calls.extend(asking.iter().map(|asking| assigned(&asking.claim)));
-            tx.run_and_commit(calls)?
-        }
-        Some(mut room) => {
-            let mut rows = Vec::with_capacity(calls.len() + asking.len());
-            for call in calls {
-                rows.push(tx.run(call)?);
-            }
-            for row in rows[count..].iter().flatten() {
-                if row.bool(2)? {
-                    room.took(&lanes.bounds(row.int(0)?), 1);
-                }
-            }
-            let rates: Vec<Call<'_>> = room.rates(tx.fixed_now()).into_iter().collect();
-            let skip = rates.len();
-            let rest = asking.iter().map(|asking| assigned(&asking.claim));
-            rows.extend(
-                tx.run_and_commit(rates.into_iter().chain(rest).collect())?.split_off(skip),
-            );
-            rows
-        }
-    };
-    let held = rows.split_off(rows.len() - asking.len());
-    let mut claimed = rows.split_off(count).into_iter();
-    took.before = rows;
-    for ((asking, parts), held) in asking.iter().zip(plans).zip(held) {
-        let rows = if parts.is_empty() { Vec::new() } else { claimed.next().unwrap_or_default() };
-        let mut new = 0;
-        for row in &rows {
-            let (lane, key, is_taken) = (row.int(0)?, row.int(1)?, row.bool(2)?);
-            new += usize::from(is_taken);
-            // The next key is behind all that were taken.
-            let entry = took.lanes.entry(lane).or_default();
-            *entry = (entry.0 + i64::from(is_taken), entry.1.max(Some(key)));
-        }
-        took.add(asking, parts, assignments(&held)?, new);
-    }
-    Ok(())
-}
-
-fn is_rated(lanes: &Lanes, plans: &[Vec<Part>]) -> bool {
-    plans.iter().flatten().any(|part| lanes.bounds(part.lane).iter().any(|b| b.rate.is_some()))
-}
-
-/// One writer and no round trips: task by task. No keys either: SQLite leaves no dead entries in
-/// an index, so a lane is read from its beginning.
-fn take_sqlite(
-    tx: &mut dyn Tx,
-    lanes: &Lanes,
-    asking: &[Asking],
-    plans: &[Vec<Part>],
-    mut room: Option<Room>,
-    before: Vec<Call<'_>>,
-    took: &mut Took,
-) -> Result<()> {
-    for call in before {
-        took.before.push(tx.run(call)?);
-    }
-    for (asking, parts) in asking.iter().zip(plans) {
-        let claim = &asking.claim;
-        let earlier = vec![claim.session.as_str().into(), claim.claim.0.into()];
-        let earlier = tx.run(Call::one(&COUNT_CLAIMED, earlier))?;
-        let earlier = earlier.first().map_or(Ok(0), |row| row.int(0))? as usize;
-        // What it took before was its answer, unless this is the same call's next round.
-        let due: &[Part] = if earlier > 0 && !asking.again { &[] } else { parts };
-        let mut new = 0;
-        for part in due {
-            let taken = take_lane(tx, claim, part)?;
-            new += taken;
-            let head = tx.run(Call::one(&HEAD, vec![part.lane.into()]))?;
-            let head = head.first().map(|row| row.int(0)).transpose()?;
-            let entry = took.lanes.entry(part.lane).or_default();
-            *entry = (entry.0 + taken as i64, head);
-            if let Some(room) = &mut room {
-                room.took(&lanes.bounds(part.lane), taken as i64);
-            }
-        }
-        took.add(asking, parts, assignments(&tx.run(assigned(claim))?)?, new);
-    }
-    if let Some(call) = room.and_then(|mut room| room.rates(None)) {
-        tx.run(call)?;
-    }
-    Ok(())
-}
-
-/// Takes tasks from one lane of SQLite. A lane is often shorter than what may be taken of it, so
-/// the ids are made in portions that grow.
-fn take_lane(tx: &mut dyn Tx, claim: &Claim, part: &Part) -> Result<usize> {
-    let (mut taken, mut portion) = (0, FIRST_PORTION);
-    loop {
-        let asked = portion.min(part.quota as usize - taken);
-        let fresh = Fresh::new(asked);
-        let ids = fresh.leases.into_iter().zip(fresh.changes);
-        let items = ids.map(|(lease, change)| vec![lease.into(), change.into()]).collect();
-        let mut shared = claim_values(tx, claim);
-        shared.push(part.lane.into());
-        let mut call = Call::each(&CLAIM, shared, items);
-        call.stop_when_empty = true;
-        let found = tx.run(call)?.len();
-        taken += found;
-        if found < asked || taken as i64 >= part.quota {
-            return Ok(taken);
-        }
-        portion *= 4;
-    }
 }
 
 /// `$1 … $5` of the claim statement.

@@ -10,7 +10,7 @@ mod line;
 use super::Tasks;
 use super::count;
 use super::room;
-use crate::approval;
+use crate::approval::{self, Vote};
 use crate::error::{Error, Result};
 use crate::limit;
 use crate::session;
@@ -20,22 +20,30 @@ use crate::tx::{Call, Tx};
 use crate::value::Row;
 use crate::wait;
 use std::collections::BTreeMap;
-use windlass_domain::id::TaskId;
+use windlass_domain::id::{ApprovalId, TaskId};
 use windlass_domain::limit::{Count, Counts, Key, Limits, Mode, Names, Scope};
 use windlass_domain::pins::Pins;
 use windlass_domain::state::State;
 use windlass_domain::time::Timestamp;
 use windlass_domain::wait::WaitingFor;
-use windlass_domain::why::{self, Awaited, Facts, Holder, Line, MOST_HOLDERS, Reason, Stop};
+use windlass_domain::why::{
+    self, Awaited, Facts, Holder, Line, MOST_COUNTED, MOST_HOLDERS, Reason, Slots, Stop, Voices,
+    Voter,
+};
 
 crate::statement!(shared WHY, "task/why");
 crate::statement!(shared HOLDERS, "limit/holders");
+crate::statement!(RUNS, "history/runs");
 /// All of the above.
-pub(super) static STATEMENTS: &[&statement::Statement] = &[&WHY, &HOLDERS];
+pub(super) static STATEMENTS: &[&statement::Statement] = &[&WHY, &HOLDERS, &RUNS];
 pub(super) use line::STATEMENTS as LINE_STATEMENTS;
 
 /// How many held tasks are looked at to find those that hold a limit's slots.
 const HOLDER_ROWS: i64 = 1_000;
+/// How many transitions are looked at to find runs that ended under a limit…
+const RUN_TRANSITIONS: i64 = 2_000;
+/// …and how many such runs.
+const RUN_ROWS: i64 = 100;
 
 /// Why a task does not run.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,7 +98,7 @@ fn facts(tx: &mut dyn Tx, id: TaskId) -> Result<Option<Facts>> {
     let mut facts = read(row, now)?;
     match facts.status {
         status if status.is_held() => facts.holder = holder(tx, id, row, 10)?,
-        State::Waiting | State::WaitingForApproval => facts.awaited = awaited(tx, id)?,
+        State::Waiting | State::WaitingForApproval => facts.awaited = awaited(tx, id, now)?,
         status if status.is_claimable() => {
             let text = |at| row.maybe(at, |r, i| r.text(i).map(str::to_owned));
             let belongs = Belongs {
@@ -136,6 +144,8 @@ fn read(row: &Row, now: Timestamp) -> Result<Facts> {
         counts: Counts::new(),
         rates_until: BTreeMap::new(),
         holders: BTreeMap::new(),
+        slots: BTreeMap::new(),
+        sharing: BTreeMap::new(),
         busy: None,
         line: Line::default(),
     })
@@ -152,7 +162,7 @@ fn holder(tx: &mut dyn Tx, task_id: TaskId, row: &Row, at: usize) -> Result<Opti
     }))
 }
 
-fn awaited(tx: &mut dyn Tx, id: TaskId) -> Result<Option<Awaited>> {
+fn awaited(tx: &mut dyn Tx, id: TaskId, now: Timestamp) -> Result<Option<Awaited>> {
     let Some(waiting) = wait::shown(tx, id)? else { return Ok(None) };
     Ok(Some(match waiting {
         WaitingFor::Time { until } => Awaited::Time { until },
@@ -175,9 +185,18 @@ fn awaited(tx: &mut dyn Tx, id: TaskId) -> Result<Option<Awaited>> {
                 required: asked.required,
                 approvals: asked.approvals,
                 until: asked.expires_at,
+                voices: voices(tx, approval, now)?,
             }
         }
     }))
+}
+
+/// Who has answered a question, and who may with a token; more of either than are counted are told
+/// as so many.
+fn voices(tx: &mut dyn Tx, id: ApprovalId, now: Timestamp) -> Result<Voices> {
+    let voter = |vote: Vote| Voter { actor: vote.actor, choice: vote.choice, at: vote.at };
+    let voters = approval::votes(tx, id)?.into_iter().map(voter).collect();
+    Ok(Voices::new(voters, approval::token_holders(tx, id, now, MOST_COUNTED)?))
 }
 
 /// What binds the task, what is held of it, and who has stopped it.
@@ -210,21 +229,31 @@ fn add_limits(tx: &mut dyn Tx, facts: &mut Facts, belongs: &Belongs) -> Result<L
         facts.counts.insert(key, Count { taken, ..count });
     }
     for bound in bounds.iter().filter(|bound| why::is_full(bound, &facts.counts)) {
-        let holders = holders(tx, &bound.key)?;
+        let (holders, slots) = holders(tx, &bound.key, facts.now)?;
         facts.holders.insert(bound.key.clone(), holders);
+        facts.slots.insert(bound.key.clone(), slots);
     }
     facts.line.pending = facts.counts.get(&queue).map_or(0, |count| count.pending);
     facts.bounds = bounds;
     Ok(limits)
 }
 
-fn holders(tx: &mut dyn Tx, key: &Key) -> Result<Vec<Holder>> {
+/// Some of those who hold a limit's slots, and how long slots are held.
+fn holders(tx: &mut dyn Tx, key: &Key, now: Timestamp) -> Result<(Vec<Holder>, Slots)> {
     let (scope, name) = (key.scope.as_str(), key.name.as_str());
-    let params = vec![scope.into(), name.into(), HOLDER_ROWS.into(), MOST_HOLDERS.into()];
-    let rows = tx.run(Call::one(&HOLDERS, params))?;
+    let rows = tx.run(Call::one(&HOLDERS, vec![scope.into(), name.into(), HOLDER_ROWS.into()]))?;
     let mut found = Vec::new();
-    for row in &rows {
+    for row in rows.iter().take(MOST_HOLDERS as usize) {
         found.extend(holder(tx, TaskId(row.uuid(0)?), row, 1)?);
     }
-    Ok(found)
+    let since = rows.iter().map(|row| row.maybe(2, Row::time));
+    let since = since.collect::<Result<Vec<_>>>()?.into_iter().flatten();
+    // Clocks of two transactions may differ by a little.
+    let held_ms = since.map(|since| now.since_ms(since).max(0)).collect();
+    let params = [scope.into(), name.into(), RUN_TRANSITIONS.into(), RUN_ROWS.into()];
+    let ended = tx.run(Call::one(&RUNS, params.to_vec()))?;
+    let run = |row: &Row| Ok(row.time(1)?.since_ms(row.time(0)?).max(0));
+    let runs = ended.iter().map(run).collect::<Result<Vec<i64>>>()?;
+    let run_ms = (!runs.is_empty()).then(|| runs.iter().sum::<i64>() / runs.len() as i64);
+    Ok((found, Slots { held_ms, run_ms }))
 }

@@ -186,7 +186,7 @@ async fn a_row_that_cannot_be_read_fails_alone(dialect: Dialect) {
     assert_eq!(good.unwrap().map(|task| task.id), Some(held[0].task.id));
     assert!(spoilt.is_err(), "{spoilt:?}");
     // A list shows the others, a sweep passes over it, and a claim hands the others over.
-    let page = world.tasks.list(Filter::default(), Order::NewestFirst, None, 10).await.unwrap();
+    let page = world.tasks.list(Filter::default(), Order::Descending, None, 10).await.unwrap();
     assert_eq!(page.items.len(), 4);
     let past = instant(dialect, NOON - 1_000_000_000_000);
     let expire = format!("UPDATE task_state SET lease_expires_at = {past} WHERE id = '{bad}'");

@@ -14,6 +14,8 @@ mod model;
 mod plan;
 mod plan_case;
 mod plan_message;
+mod plan_order;
+mod plan_retention;
 mod plan_sweep;
 mod poison;
 mod pooler;

@@ -39,27 +39,47 @@ pub fn reads(
     Case { reads: true, ..writes(name, values, postgres, sqlite) }
 }
 
-/// A page of a list in both directions.
-fn list(driver: &str, value: (usize, &str), index: &'static [&'static str]) -> [Case; 2] {
-    [
-        ("NewestFirst", "infinity", "ffffffff-ffff-ffff-ffff-ffffffffffff"),
-        ("OldestFirst", "1970-01-01Z", "00000000-0000-0000-0000-000000000000"),
-    ]
-    .map(|(order, time, id)| {
-        let name = format!("task/list {driver} {order}");
-        let mut values = vec![
-            (1, format!("'{time}'")),
-            (2, format!("'{id}'")),
-            (3, "'1970-01-01Z'".to_owned()),
-            (4, "'9999-01-01Z'".to_owned()),
-            (5, "51".to_owned()),
-            (value.0, value.1.to_owned()),
-        ];
-        if driver == "Tag" {
-            values.push((22, "'t3'".to_owned()));
-        }
-        Case { name: name.leak(), values, postgres: index, sqlite: index, reads: true }
+/// The places from which lists along time are walked: in each order, the time and the id.
+const EDGES: [(&str, &str, &str); 2] = [
+    ("desc", "'infinity'", "'ffffffff-ffff-ffff-ffff-ffffffffffff'"),
+    ("asc", "'1970-01-01Z'", "'00000000-0000-0000-0000-000000000000'"),
+];
+
+/// A page of a list along time in both orders: the place is $1 and $2.
+pub fn in_both_orders(
+    name: &str,
+    values: &[(usize, &str)],
+    postgres: &'static [&'static str],
+    sqlite: &'static [&'static str],
+) -> [Case; 2] {
+    EDGES.map(|(order, time, id)| {
+        let place = [(1, time), (2, id)];
+        let values: Vec<_> = place.iter().chain(values).copied().collect();
+        reads(format!("{name} {order}").leak(), &values, postgres, sqlite)
     })
+}
+
+/// A page of a list along numbers in both orders: the place is this parameter.
+pub fn by_number(
+    name: &str,
+    place: usize,
+    values: &[(usize, &str)],
+    postgres: &'static [&'static str],
+    sqlite: &'static [&'static str],
+) -> [Case; 2] {
+    [("desc", "9223372036854775807"), ("asc", "0")].map(|(order, edge)| {
+        let values: Vec<_> = [(place, edge)].iter().chain(values).copied().collect();
+        reads(format!("{name} {order}").leak(), &values, postgres, sqlite)
+    })
+}
+
+/// A page of a list of tasks in both orders.
+fn list(driver: &str, value: (usize, &str), index: &'static [&'static str]) -> [Case; 2] {
+    let mut values = vec![(3, "'1970-01-01Z'"), (4, "'9999-01-01Z'"), (5, "51"), value];
+    if driver == "Tag" {
+        values.push((22, "'t3'"));
+    }
+    in_both_orders(&format!("task/list {driver}"), &values, index, index)
 }
 
 fn hot() -> Vec<Case> {
@@ -82,6 +102,8 @@ fn hot() -> Vec<Case> {
                 (9, "ARRAY[1001]::bigint[]"),
                 (10, "ARRAY[-9000000000000000000]::bigint[]"),
                 (11, "ARRAY[100]::bigint[]"),
+                (12, "ARRAY[TRUE]"),
+                (13, "ARRAY[9000000000000000000]::bigint[]"),
             ],
             &["task_state_ready", "task_state_holder", "task_state_pkey"],
             &["task_state_ready", STATE_KEY],
@@ -173,12 +195,6 @@ fn duties() -> Vec<Case> {
             &["approval_expiry", STATE_KEY],
         ),
         writes(
-            "step/in_doubt",
-            &[(1, "0"), (2, "50")],
-            &["step_doubt", "task_state_pkey"],
-            &["step_doubt", STATE_KEY],
-        ),
-        writes(
             "signal/next_of_task",
             &[(1, &format!("'{THERE}'")), (2, "'go'")],
             &["signal_of_task"],
@@ -198,6 +214,42 @@ fn duties() -> Vec<Case> {
             &["approval_granted"],
             &["approval_granted"],
         ),
+        writes("task/held_by", &[(1, "'w1'")], &["task_state_holder"], &["task_state_holder"]),
+        writes(
+            "task/finished_by_lease",
+            &[(1, &format!("'{THERE}'")), (2, &format!("'{THERE}'"))],
+            &["task_history_task"],
+            &["task_history_task"],
+        ),
+    ]
+}
+
+/// A page of what has ended, who of it has a family, and what may go.
+fn retention() -> Vec<Case> {
+    let some = [(1, "ARRAY['00000000-0000-7000-8000-000000000100']::uuid[]")];
+    let (latest, roots) = ((1, "'2026-06-01Z'"), (2, some[0].1));
+    let there = format!("'{THERE}'");
+    vec![
+        writes(
+            "retention/expired",
+            &[latest, (2, "'2026-01-01Z'"), (3, &there), (4, "500")],
+            &["task_state_finished_inference"],
+            &["task_state_finished_inference"],
+        ),
+        writes(
+            "retention/alone",
+            &some,
+            &["task_spec_pkey", "task_spec_replay"],
+            &[SPEC_KEY, "task_spec_replay"],
+        ),
+        writes("retention/roots", &some, &["task_spec_pkey"], &[SPEC_KEY]),
+        writes(
+            "retention/family",
+            &[latest, roots],
+            &["task_spec_replay", "task_state_pkey"],
+            &["task_spec_replay", STATE_KEY],
+        ),
+        writes("retention/lock", &some, &["task_state_pkey"], &[STATE_KEY]),
         writes("retention/remove_votes", &some, &["approval_vote_task"], &["approval_vote_task"]),
         writes(
             "retention/remove_tokens",
@@ -205,23 +257,10 @@ fn duties() -> Vec<Case> {
             &["approval_token_task"],
             &["approval_token_task"],
         ),
-        writes("task/held_by", &[(1, "'w1'")], &["task_state_holder"], &["task_state_holder"]),
-        writes(
-            "retention/expired",
-            &[at[0], at[1], (3, "10000")],
-            &["task_state_finished_inference", "task_spec_replay", "task_spec_pkey"],
-            &["task_state_finished_inference", "task_spec_replay", SPEC_KEY],
-        ),
         writes("retention/remove_state", &some, &["task_state_pkey"], &[STATE_KEY]),
         writes("retention/remove_spec", &some, &["task_spec_pkey"], &[SPEC_KEY]),
         writes("retention/remove_history", &some, &["task_history_task"], &["task_history_task"]),
         writes("retention/remove_tags", &some, &["task_spec_pkey", "task_tag_pkey"], &[SPEC_KEY]),
-        writes(
-            "task/finished_by_lease",
-            &[(1, &format!("'{THERE}'")), (2, &format!("'{THERE}'"))],
-            &["task_history_task"],
-            &["task_history_task"],
-        ),
     ]
 }
 
@@ -246,7 +285,7 @@ fn whys() -> Vec<Case> {
         writes("lane/waiting", &line, &["task_state_ready"], &["task_state_ready"]),
         writes(
             "session/held",
-            &[(1, "ARRAY['w1', 'w2']")],
+            &[(1, "ARRAY['w1', 'w2']"), (2, "10000")],
             &["task_state_holder"],
             &["task_state_holder"],
         ),
@@ -258,9 +297,15 @@ fn whys() -> Vec<Case> {
         ),
         writes(
             "limit/holders",
-            &[(1, "'venture'"), (2, "'venture-7'"), (3, "1000"), (4, "5")],
+            &[(1, "'venture'"), (2, "'venture-7'"), (3, "1000")],
             &["task_state_holder"],
             &["task_state_holder"],
+        ),
+        writes(
+            "approval/token_holders",
+            &[(1, &there), (2, "'2026-06-01Z'"), (3, "1000")],
+            &["approval_token_good"],
+            &["approval_token_good"],
         ),
         writes("lane/remove", &[(1, "1000")], &[], &["task_state_rare"]),
     ]
@@ -268,8 +313,6 @@ fn whys() -> Vec<Case> {
 
 fn views() -> Vec<Case> {
     let there = format!("'{THERE}'");
-    let of_task = [(1, there.as_str()), (2, "0"), (3, "100")];
-    let history: &[&str] = &["task_history_task"];
     vec![
         reads(
             "task/find_existing",
@@ -278,8 +321,6 @@ fn views() -> Vec<Case> {
             &[SPEC_KEY, "task_spec_idempotency", STATE_KEY],
         ),
         reads("task/show", &[(1, &there)], &["task_spec_pkey", "task_state_pkey"], &[SPEC_KEY]),
-        reads("history/of_task", &of_task, history, history),
-        reads("history/failures", &of_task, history, history),
         reads(
             "history/tail",
             &[(1, "'1'"), (2, "0"), (3, "100")],
@@ -291,6 +332,21 @@ fn views() -> Vec<Case> {
             &[(1, "'1'"), (2, "0"), (3, "100")],
             &["task_history_position"],
             &["INTEGER PRIMARY KEY"],
+        ),
+        reads("history/newest", &[], &["task_history_position"], &["INTEGER PRIMARY KEY"]),
+        reads(
+            "task/among",
+            &[
+                (1, "'infinity'"),
+                (2, "'ffffffff-ffff-ffff-ffff-ffffffffffff'"),
+                (3, "'1970-01-01Z'"),
+                (4, "'9999-01-01Z'"),
+                (5, "100"),
+                (10, "'venture-7'"),
+                (23, &format!("ARRAY[{there}]::uuid[]")),
+            ],
+            &["task_spec_pkey", "task_state_pkey"],
+            &[SPEC_KEY],
         ),
         writes(
             "task/count_in_line",
@@ -324,6 +380,26 @@ fn views() -> Vec<Case> {
     ]
 }
 
+/// Lists along numbers.
+fn numbered() -> [[Case; 2]; 3] {
+    let there = format!("'{THERE}'");
+    let of_task = [(1, there.as_str()), (3, "100")];
+    let history: &[&str] = &["task_history_task"];
+    // Few steps are here and all in the index, so PostgreSQL must be told to use it.
+    let in_doubt = by_number(
+        "step/in_doubt",
+        1,
+        &[(2, "50")],
+        &["step_doubt", "task_state_pkey"],
+        &["step_doubt", STATE_KEY],
+    );
+    [
+        by_number("history/of_task", 2, &of_task, history, history),
+        by_number("history/failures", 2, &of_task, history, history),
+        in_doubt.map(|case| Case { reads: false, ..case }),
+    ]
+}
+
 /// Every statement whose cost could grow with the number of tasks.
 pub fn cases() -> Vec<Case> {
     let there = format!("'{THERE}'");
@@ -346,6 +422,7 @@ pub fn cases() -> Vec<Case> {
             &["task_state_ready", "task_state_due", "task_state_holder"],
         ),
     ];
-    let fixed = hot().into_iter().chain(replays()).chain(duties()).chain(whys()).chain(views());
-    fixed.chain(lists.into_iter().flatten()).collect()
+    let fixed = hot().into_iter().chain(replays()).chain(duties()).chain(retention());
+    let fixed = fixed.chain(whys()).chain(views());
+    fixed.chain(lists.into_iter().chain(numbered()).flatten()).collect()
 }

@@ -64,7 +64,7 @@ fn touched(world: &World) -> i64 {
         Dialect::Postgres => buffers(world, case, *rows),
         Dialect::Sqlite => {
             let silent = Timestamp::from_ms(THEN).plus_ms(-600_000).as_ms();
-            steps(world, case.name, &[THEN, silent, 500])
+            steps(world, case.name, &[&THEN, &silent, &500])
         }
     };
     cases.iter().map(one).sum()

@@ -148,7 +148,7 @@ async fn a_life() {
     assert_eq!(shown.tags, awkward.tags);
 
     let filter = Filter { status: vec![State::Completed], ..Filter::default() };
-    let page = other.list(filter, Order::OldestFirst, None, 3).await.unwrap();
+    let page = other.list(filter, Order::Ascending, None, 3).await.unwrap();
     assert_eq!(page.items.len(), 3);
     assert!(page.next.is_some());
     let history = one.history(awkward.id, 0, 100).await.unwrap();

@@ -18,6 +18,7 @@ use windlass_store::value::Row;
 
 conformance!(
     racing_claims_give_each_task_to_one_holder,
+    the_same_claim_on_every_node_at_once_takes_once,
     each_task_is_completed_once_while_leases_run_out,
 );
 
@@ -135,6 +136,30 @@ async fn racing_claims_give_each_task_to_one_holder(dialect: Dialect) {
         assert_eq!(claims.len(), 1);
         assert_eq!(claims[0].lease_id, Some(held.lease_id.digest()));
         assert_eq!(Some(&claims[0].actor), held.task.claimed_by.as_ref());
+    }
+}
+
+/// Large enough that one node runs two of them at once, too. Without an answer a worker sends its
+/// claim again, perhaps to another node, while the first one is still under way.
+async fn the_same_claim_on_every_node_at_once_takes_once(dialect: Dialect) {
+    const MAX: usize = 150;
+    let nodes = Nodes::new(dialect).await;
+    nodes.submit(job).await;
+    let mut all = HashSet::new();
+    for round in 0..TASKS / MAX {
+        let same = claim_of(&format!("w{round}"), &["q"], MAX);
+        let repeats: Vec<_> = (0..8)
+            .map(|caller| {
+                let (tasks, claim) = (nodes.node(caller), same.clone());
+                tokio::spawn(async move { tasks.claim(claim).await.unwrap() })
+            })
+            .collect();
+        for repeat in repeats {
+            let held = repeat.await.unwrap();
+            assert_eq!(held.len(), MAX, "round {round}");
+            all.extend(held.iter().map(|held| held.task.id));
+        }
+        assert_eq!(all.len(), MAX * (round + 1));
     }
 }
 

@@ -153,6 +153,9 @@ async fn retention_removes_finished_tasks_only(dialect: Dialect) {
             tables.map(|table| (Attempt::new(format!("DELETE FROM {table}")).after(open), words));
         all_refused(world, &attempts);
     }
+    if dialect == Dialect::Postgres {
+        what_the_gate_was_told_is_held_to(&world, &old, held.task.id, &tables);
+    }
     // Years after an inference ended the duty would remove it, in this order.
     let held = old.running(tagged(inference())).await;
     old.finish(&held, complete()).await.unwrap();
@@ -167,6 +170,42 @@ async fn retention_removes_finished_tasks_only(dialect: Dialect) {
     before.extend(tables[..4].iter().map(|table| of(table)));
     let look = format!("SELECT 'left', count(*) FROM task_history WHERE task_id = '{id}'");
     let seen = all_accepted(&old, &[Attempt { before, tried: of("task_spec"), look }]);
+    assert!(seen[0].ends_with("left|0"), "{seen:?}");
+}
+
+/// PostgreSQL's gate is told for how long tasks are kept; what is kept for ever, or has not ended,
+/// is not removed by a gate that was told of no time at all.
+fn what_the_gate_was_told_is_held_to(
+    world: &World,
+    old: &World,
+    just_ended: TaskId,
+    tables: &[&str],
+) {
+    let open = "SELECT set_config('windlass.retention', 'on', true)";
+    let keep = |ms: &str| format!("SELECT set_config('windlass.retention_keep_ms', '{ms}', true)");
+    let all = |table: &&str| Attempt::new(format!("DELETE FROM {table}"));
+    for world in [world, old] {
+        for ms in ["0", "-1"] {
+            let told = |table| (all(table).after(open).after(keep(ms)), "must be kept");
+            all_refused(world, &tables.iter().map(told).collect::<Vec<_>>());
+        }
+        // Nothing is open by that alone.
+        let told = |table| (all(table).after(keep("0")), "only the retention duty");
+        all_refused(world, &tables.iter().map(told).collect::<Vec<_>>());
+    }
+    let one = format!("DELETE FROM task_history WHERE task_id = '{just_ended}'");
+    let told = |ms| Attempt::new(one.clone()).after(open).after(keep(ms));
+    all_refused(
+        world,
+        &[
+            // An hour; nothing, which is what the profile says; and no time.
+            (told("3600000"), "must be kept"),
+            (told(""), "must be kept"),
+            (told("soon"), "invalid input syntax"),
+        ],
+    );
+    let look = format!("SELECT 'left', count(*) FROM task_history WHERE task_id = '{just_ended}'");
+    let seen = all_accepted(world, &[told("0").look(look)]);
     assert!(seen[0].ends_with("left|0"), "{seen:?}");
 }
 

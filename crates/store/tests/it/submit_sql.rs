@@ -279,7 +279,7 @@ async fn options_are_taken_as_the_api_takes_them(dialect: Dialect) {
     ));
     assert_eq!(given, id);
     let tagged = Filter { tag: Some(("env".into(), "y".into())), ..Filter::default() };
-    let page = world.tasks.list(tagged, Order::NewestFirst, None, 10).await.unwrap();
+    let page = world.tasks.list(tagged, Order::Descending, None, 10).await.unwrap();
     let shown = &page.items[0];
     assert_eq!((shown.id, shown.max_retries, shown.priority), (id, 9, 3));
     assert_eq!(shown.tags.len(), 2);

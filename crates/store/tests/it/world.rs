@@ -350,6 +350,7 @@ pub fn inference_with(change: impl FnOnce(&mut SubmitRequest)) -> NewTask {
 pub fn claim_of(session: &str, queues: &[&str], max: usize) -> Claim {
     Claim {
         claim: ClaimId(Uuid::now_v7()),
+        may_repeat: true,
         session: session.into(),
         worker_type: None,
         queues: queues.iter().map(|q| (*q).to_owned()).collect(),

@@ -9,7 +9,7 @@
 //! so nobody may be passed over for those who could not take it. Who finds more than it can take
 //! wakes two others.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -93,7 +93,9 @@ enum Woken {
 }
 
 /// Tasks on their way to a caller. If the caller goes away before it accepts them, they go back at
-/// once instead of waiting for their leases to run out.
+/// once instead of waiting for their leases to run out; but not where the same call may come again:
+/// it would be given leases that are released under its hands. Its leases decide then, or the
+/// session's next heartbeat, which is told of them. Inference goes back in any case.
 struct Handover {
     tasks: Tasks,
     runtime: Handle,
@@ -110,7 +112,10 @@ impl Handover {
 
 impl Drop for Handover {
     fn drop(&mut self) {
-        let assignments = std::mem::take(&mut self.assignments);
+        let mut assignments = std::mem::take(&mut self.assignments);
+        if self.claim.may_repeat {
+            assignments.retain(|assignment| assignment.task.profile == Profile::Inference);
+        }
         if !assignments.is_empty() {
             let (tasks, claim) = (self.tasks.clone(), self.claim.clone());
             let state = Arc::clone(&self.state);
@@ -189,9 +194,16 @@ impl Dispatcher {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many wait.
+    /// How many claims wait.
     pub(super) fn waiting(&self) -> usize {
         self.lock().waiting.len()
+    }
+
+    /// How many sessions wait, each with one claim or with several.
+    pub(super) fn waiting_sessions(&self) -> usize {
+        let state = self.lock();
+        let sessions = state.waiting.values().map(|waiting| waiting.claim.session.as_str());
+        sessions.collect::<HashSet<_>>().len()
     }
 
     /// A queue may have `count` more tasks. Returns how many of them nobody here was given in the

@@ -165,17 +165,8 @@ impl Engine {
     /// Removes finished inference whose retention is over, and what deltas left behind.
     pub async fn remove_expired(&self) -> Result<Report> {
         let keep_ms = self.inner.options.inference_retention.map(millis);
-        let mut report = Report::default();
-        loop {
-            let removed = self.inner.tasks.remove_expired(keep_ms, BATCH).await?;
-            report.scanned += removed;
-            report.changed += removed;
-            // What others repeated can go once those have gone: until nothing goes, so that no
-            // family is left in parts.
-            if removed == 0 {
-                return Ok(report);
-            }
-        }
+        let removed = self.inner.tasks.remove_expired(keep_ms, BATCH).await?;
+        Ok(Report { scanned: removed, changed: removed })
     }
 
     async fn forget_deltas(&self) -> Result<Report> {
@@ -194,8 +185,14 @@ impl Engine {
     }
 
     /// Ends sessions that fell silent; what goes back with a session goes back.
+    ///
+    /// While the database is away nobody can renew a session, and when it comes back they all seem
+    /// silent. So a node ends none before it has been in touch with the database for a session's
+    /// whole life, without a gap: by then all who are alive have renewed theirs, through any node.
+    /// The same holds for a node that has just started, or was stopped and goes on.
     pub async fn expire_sessions(&self) -> Result<Report> {
-        let expired = self.inner.sessions.expire(BATCH).await?;
+        self.renew_overdue_streams().await?;
+        let expired = self.inner.sessions.expire(BATCH, &self.inner.touch).await?;
         let mut report = Report { scanned: expired.len(), changed: 0 };
         for session in expired {
             let lost = self.inner.tasks.lose_session(&session.to_string()).await?;
@@ -341,7 +338,9 @@ impl Engine {
         // on after two rounds, so that a lost lease is found soon.
         let round = duty.every().clamp(Duration::from_secs(1), Duration::from_secs(60));
         let ms = 2 * round.as_millis() as i64;
-        let taken = self.inner.nodes.take_duty(duty.name(), self.inner.node, ms).await?;
+        let (taken, now) = self.inner.nodes.take_duty(duty.name(), self.inner.node, ms).await?;
+        // Also where another node has it: whoever takes a duty over has watched as long as it.
+        self.inner.touch.seen(now);
         let until = taken.then(|| Instant::now() + round.mul_f64(0.8));
         *mine.lock().unwrap_or_else(PoisonError::into_inner) = until;
         Ok(taken)

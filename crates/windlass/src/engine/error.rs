@@ -30,6 +30,9 @@ pub enum Error {
         "events after this one were removed; begin anew, and read the tasks for what was missed"
     )]
     CursorExpired,
+    /// Nothing has happened at this place yet.
+    #[error("{0}; this place is not one that this database gave: begin without it")]
+    CursorAhead(String),
     /// A wait ended before the task did.
     #[error("the task did not end within the time; wait again")]
     WaitTimedOut,
@@ -48,6 +51,7 @@ impl Error {
             Error::SessionClosed(..) => "session_closed",
             Error::ShuttingDown => "shutting_down",
             Error::CursorExpired => "cursor_expired",
+            Error::CursorAhead(_) => "invalid_cursor",
             Error::WaitTimedOut => "wait_timed_out",
             Error::TaskEnded(..) => "task_ended",
         }

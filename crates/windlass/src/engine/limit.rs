@@ -7,7 +7,7 @@
 
 use super::{Engine, Inner, Result};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use windlass_domain::limit::{self, Counts, Limits, Maxima, Pause, Rule, Scope};
 use windlass_domain::refusal::Refusal;
 use windlass_domain::task::NewTask;
@@ -18,6 +18,10 @@ use windlass_store::task::Submitted;
 /// How often a node looks for changes: with one read of one row.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
+/// Older than this no rule is submitted under, without another look: the process may have stood
+/// still.
+const STALE_AFTER: Duration = Duration::from_secs(1);
+
 /// What this node enforces.
 #[derive(Default)]
 pub(super) struct Known(Mutex<Enforced>);
@@ -26,9 +30,16 @@ pub(super) struct Known(Mutex<Enforced>);
 struct Enforced {
     flow: Arc<Flow>,
     limits: Arc<Limits>,
+    /// When the last look that had an answer began.
+    looked: Option<Instant>,
 }
 
 impl Known {
+    fn is_stale(&self) -> bool {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.looked.is_none_or(|looked| looked.elapsed() > STALE_AFTER)
+    }
+
     fn get(&self) -> Enforced {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -138,20 +149,37 @@ impl Engine {
 
     /// Reads everything and enforces it.
     pub(super) async fn learn_limits(&self) -> Result<()> {
+        let began = Instant::now();
         let flow = self.rules().read().await?;
         self.inner.enforce(flow);
+        self.inner.looked_at_limits(began);
         Ok(())
+    }
+
+    /// Reads what has changed, if anything has.
+    async fn look_at_limits(&self) -> Result<()> {
+        let (began, known) = (Instant::now(), self.flow().version);
+        if self.rules().version().await? == known {
+            self.inner.looked_at_limits(began);
+            return Ok(());
+        }
+        self.learn_limits().await
+    }
+
+    /// Sees to it that what is submitted now meets the rules of this second, also on a node that
+    /// stood still. Where the database does not answer, the submit learns that itself.
+    pub(super) async fn keep_up_with_limits(&self) {
+        if self.inner.limits.is_stale()
+            && let Err(error) = self.look_at_limits().await
+        {
+            tracing::warn!(%error, "limits were not read; the last known ones are enforced");
+        }
     }
 
     pub(super) fn spawn_limits(&self) {
         self.spawn_every("limits", LOOK_EVERY, |inner| async move {
             let engine = Engine { inner };
-            let known = engine.flow().version;
-            let looked = match engine.rules().version().await {
-                Ok(version) if version == known => Ok(()),
-                Ok(_) => engine.learn_limits().await,
-                Err(error) => Err(error.into()),
-            };
+            let looked = engine.look_at_limits().await;
             if let Err(error) = looked {
                 tracing::warn!(%error, "limits were not read; the last known ones are enforced");
             }
@@ -160,6 +188,11 @@ impl Engine {
 }
 
 impl Inner {
+    fn looked_at_limits(&self, began: Instant) {
+        let mut known = self.limits.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.looked = known.looked.max(Some(began));
+    }
+
     fn enforce(&self, flow: Flow) {
         let mut known = self.limits.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Two reads may end in another order than they began.
@@ -168,7 +201,7 @@ impl Inner {
         }
         let limits = flow.limits();
         self.tasks.bind(Some(limits.clone()));
-        *known = Enforced { flow: Arc::new(flow), limits: Arc::new(limits) };
+        (known.flow, known.limits) = (Arc::new(flow), Arc::new(limits));
         drop(known);
         self.dispatcher.wake_everything();
     }

@@ -8,13 +8,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::sync::broadcast::error::TryRecvError;
 use tokio::sync::{Notify, broadcast};
 use windlass_domain::decide::is_not_told;
 use windlass_domain::id::TaskId;
 use windlass_domain::state::Event;
-use windlass_store::task::{History, Position};
+use windlass_store::task::{Filter, History, Position};
 
 use super::held::Gone;
+use super::sieve::Sieve;
 use super::{Engine, Error, Inner, Phase, Result};
 
 /// How many entries are read at once.
@@ -89,11 +91,16 @@ pub enum Lost {
 pub struct Follower {
     engine: Engine,
     entries: broadcast::Receiver<Told>,
-    /// Read from the database and not given yet.
+    /// Read from the database and not looked at yet.
     page: VecDeque<Arc<Entry>>,
+    /// Up to where the log was read.
     at: Position,
     /// Whether everything up to what `entries` shows was read.
     caught_up: bool,
+    sieve: Option<Sieve>,
+    /// What fits and was not given yet.
+    fitting: VecDeque<Arc<Entry>>,
+    given: Position,
     _counted: Counted,
 }
 
@@ -108,15 +115,55 @@ impl Drop for Counted {
 impl Follower {
     /// Where this reader stands.
     pub fn position(&self) -> Position {
-        self.at
+        self.given
     }
 
-    /// The next entry; waits for it.
+    /// The next entry that fits; waits for it.
     pub async fn next(&mut self) -> Result<Arc<Entry>, Lost> {
+        while self.fitting.is_empty() {
+            let mut some = vec![self.read().await?];
+            if let Some(mut sieve) = self.sieve.take() {
+                // As many as are there, so that the database is asked once for all of them.
+                while let Some(entry) = (some.len() < PAGE as usize).then(|| self.ready()).flatten()
+                {
+                    some.push(entry);
+                }
+                let fitting = sieve.fitting(&self.engine.inner.tasks, some).await;
+                self.sieve = Some(sieve);
+                some = fitting?;
+            }
+            self.fitting.extend(some);
+        }
+        let Some(entry) = self.fitting.pop_front() else { return Err(Lost::ShuttingDown) };
+        self.given = entry.position;
+        Ok(entry)
+    }
+
+    /// The next entry if it is here already.
+    fn ready(&mut self) -> Option<Arc<Entry>> {
+        if let Some(entry) = self.page.pop_front() {
+            self.at = entry.position;
+            return Some(entry);
+        }
+        while self.caught_up {
+            match self.entries.try_recv() {
+                Ok(Told::Entry(entry)) if entry.position > self.at => {
+                    self.at = entry.position;
+                    return Some(entry);
+                }
+                Ok(Told::Entry(_)) => {}
+                Ok(Told::Begins) | Err(TryRecvError::Lagged(_)) => self.caught_up = false,
+                Err(TryRecvError::Empty | TryRecvError::Closed) => return None,
+            }
+        }
+        None
+    }
+
+    /// The next entry of all; waits for it.
+    async fn read(&mut self) -> Result<Arc<Entry>, Lost> {
         let mut phase = self.engine.inner.phase.subscribe();
         loop {
-            if let Some(entry) = self.page.pop_front() {
-                self.at = entry.position;
+            if let Some(entry) = self.ready() {
                 return Ok(entry);
             }
             if !self.caught_up {
@@ -151,8 +198,15 @@ fn entry((position, history): (Position, History)) -> Arc<Entry> {
 
 impl Engine {
     /// Follows the log: after a position, from its beginning (the default position), or from now
-    /// on. A position is refused when something behind it was removed: the reader would never know.
+    /// on. A position is refused when something behind it was removed, or when the log has not come
+    /// so far: the reader would never know what it missed.
     pub async fn follow(&self, after: Option<Position>) -> Result<Follower> {
+        self.follow_tasks(after, Filter::default()).await
+    }
+
+    /// The same, of tasks that fit. What a task becomes in time (`status`) is not looked at.
+    pub async fn follow_tasks(&self, after: Option<Position>, filter: Filter) -> Result<Follower> {
+        let filter = Filter { status: Vec::new(), ..filter };
         let log = &self.inner.log;
         // Subscribe before the query: what comes between the two is then in both, and told once.
         let entries = log.entries.subscribe();
@@ -161,10 +215,7 @@ impl Engine {
         log.needed();
         let at = match after {
             Some(beginning) if beginning == Position::default() => beginning,
-            Some(position) if position < self.inner.tasks.removed().await? => {
-                return Err(Error::CursorExpired);
-            }
-            Some(position) => position,
+            Some(position) => self.check_position(position).await?,
             None => self.inner.tasks.head().await?,
         };
         Ok(Follower {
@@ -173,8 +224,29 @@ impl Engine {
             page: VecDeque::new(),
             at,
             caught_up: false,
+            sieve: Sieve::new(filter),
+            fitting: VecDeque::new(),
+            given: at,
             _counted: counted,
         })
+    }
+
+    async fn check_position(&self, position: Position) -> Result<Position> {
+        let tasks = &self.inner.tasks;
+        let removed = tasks.removed().await?;
+        if position < removed {
+            return Err(Error::CursorExpired);
+        }
+        // What was removed may have been the newest. Where the log stands never goes back, so what
+        // it has shown to anybody, through any node, is not beyond it.
+        if position <= removed.max(tasks.head().await?) {
+            return Ok(position);
+        }
+        let newest = match tasks.newest().await? {
+            Some(newest) => format!("the newest event is {newest}"),
+            None => "there is no event yet".to_owned(),
+        };
+        Err(Error::CursorAhead(newest))
     }
 
     pub(super) fn spawn_log(&self) {

@@ -24,6 +24,7 @@ mod posting;
 mod pressure;
 mod session;
 mod shutdown;
+mod sieve;
 mod stream;
 mod submit;
 mod timer;
@@ -69,7 +70,7 @@ use windlass_store::node::Nodes;
 use windlass_store::notice::Notices;
 use windlass_store::pool::Pools;
 use windlass_store::response::Responses;
-use windlass_store::session::Sessions;
+use windlass_store::session::{Sessions, Touch};
 use windlass_store::step::Steps;
 use windlass_store::store::{Store, Wake};
 use windlass_store::task::Tasks;
@@ -168,6 +169,7 @@ struct Inner {
     awaited: timer::Awaited,
     held: Held,
     alive: session::Alive,
+    touch: Touch,
     log: Log,
     renewals: Group<SessionId, bool>,
     duties: duty::Running,
@@ -218,6 +220,7 @@ impl Engine {
             awaited: timer::Awaited::default(),
             held: Held::default(),
             alive: session::Alive::default(),
+            touch: Touch::default(),
             log: Log::new(options.log_entries),
             duties: duty::Running::default(),
             workers: shutdown::Workers::default(),
@@ -336,8 +339,13 @@ impl Engine {
         self.inner.node
     }
 
-    /// How many long polls, streams and workers wait for work on this node.
+    /// How many sessions wait for work on this node, by a long poll, a stream or in process.
     pub fn idle_workers(&self) -> usize {
+        self.inner.dispatcher.waiting_sessions()
+    }
+
+    /// How many claims wait for work on this node; a session with many slots may have two.
+    pub fn waiting_claims(&self) -> usize {
         self.inner.dispatcher.waiting()
     }
 
@@ -383,7 +391,9 @@ impl Engine {
             if let Err(error) = engine.announce().await {
                 tracing::warn!(%error, "this node could not announce itself");
             }
-            engine.renew_streams().await;
+            if let Err(error) = engine.renew_streams().await {
+                tracing::warn!(%error, "the sessions of this node's streams were not renewed");
+            }
             // Another node may have migrated the schema to something that this program breaks.
             if let Err(error @ StoreError::NewerSchema { .. }) =
                 migration::require_current(&engine.inner.store).await

@@ -44,8 +44,9 @@ pub struct ClaimRequest {
     pub wait: Duration,
     /// Whether work begins at once.
     pub start: bool,
-    /// The call; repeating it returns what it already gave.
-    pub claim: ClaimId,
+    /// The call; repeating it returns what it already gave. What is handed to a call without an id
+    /// whose caller is gone by then goes back at once, because nobody can ask for it again.
+    pub claim: Option<ClaimId>,
     /// Only these tasks, if there are any here; then nobody waits.
     pub tasks: Vec<TaskId>,
 }
@@ -83,7 +84,8 @@ pub struct BeatAnswer {
     pub lost: Vec<Leased>,
     /// Items that could not be stored, each with the reason; their leases stand as they were.
     pub failed: Vec<(Leased, Rejection)>,
-    /// What the session holds and did not name.
+    /// What the session holds and did not name, 100 at most: the rest is told by the next
+    /// heartbeat, which names these.
     pub unnamed: Vec<Assignment>,
 }
 
@@ -96,6 +98,8 @@ const REMEMBERED: usize = 10_000;
 #[derive(Default)]
 pub(super) struct Alive {
     renewed: Mutex<HashMap<SessionId, Instant>>,
+    /// When it last renewed the sessions of all its streams.
+    streams: Mutex<Option<Instant>>,
 }
 
 impl Alive {
@@ -110,6 +114,16 @@ impl Alive {
             renewed.retain(|_, at| at.elapsed() < RENEW_EVERY);
         }
         renewed.insert(id, Instant::now());
+    }
+
+    pub(super) fn renewed_streams(&self) {
+        *self.streams.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Whether that was lately: it is done every [`RENEW_EVERY`], and may take a while.
+    pub(super) fn has_renewed_streams(&self) -> bool {
+        let streams = *self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.is_some_and(|at| at.elapsed() < 2 * RENEW_EVERY)
     }
 
     fn forget(&self, id: SessionId) {
@@ -252,12 +266,13 @@ impl Engine {
     pub(super) fn claim_of(
         &self,
         session: &Session,
-        claim: ClaimId,
+        claim: Option<ClaimId>,
         max: usize,
         start: bool,
     ) -> Claim {
         Claim {
-            claim,
+            claim: claim.unwrap_or_else(|| ClaimId(Uuid::now_v7())),
+            may_repeat: claim.is_some(),
             session: session.id.to_string(),
             worker_type: session.worker_type.clone(),
             queues: session.routes.all_queues(),
@@ -343,12 +358,14 @@ impl Engine {
         if !closed && self.inner.sessions.show(id).await?.is_none() {
             return Err(Error::UnknownSession(id));
         }
+        // Before anything goes back: its stream would have the slots for it, and claim it again.
+        self.inner.held.close_older(id, i64::MAX);
         self.release_held(id, "the session was closed").await
     }
 
     /// Gives back all that a session holds.
     pub(super) async fn release_held(&self, id: SessionId, reason: &str) -> Result<()> {
-        let held = self.inner.tasks.unknown_to(&id.to_string(), Vec::new()).await?;
+        let held = self.inner.tasks.held_by(&id.to_string()).await?;
         self.release(id, held, reason).await
     }
 
@@ -356,13 +373,13 @@ impl Engine {
     pub(super) async fn release(
         &self,
         id: SessionId,
-        held: Vec<Assignment>,
+        held: Vec<(TaskId, LeaseId)>,
         reason: &str,
     ) -> Result<()> {
         let holder = id.to_string();
-        let items = held.into_iter().map(|assignment| Finish {
-            task: assignment.task.id,
-            lease: assignment.lease_id,
+        let items = held.into_iter().map(|(task, lease)| Finish {
+            task,
+            lease,
             how: Finishing::Release,
             usage: None,
             actor: holder.clone(),

@@ -7,11 +7,10 @@
 
 use std::time::Duration;
 use tokio::sync::mpsc;
-use uuid::Uuid;
-use windlass_domain::id::{ClaimId, LeaseId, SessionId, TaskId};
+use windlass_domain::id::{LeaseId, SessionId, TaskId};
 use windlass_domain::profile::Profile;
 use windlass_store::session::Session;
-use windlass_store::task::Assignment;
+use windlass_store::task::{Assignment, HELD_PART};
 
 use super::held::Signals;
 use super::{Engine, Error, Phase, Result};
@@ -134,8 +133,7 @@ impl Engine {
         Signals { closed, .. }: &mut Signals,
     ) -> Result<()> {
         let mut phase = self.inner.phase.subscribe();
-        let held = self.inner.tasks.unknown_to(&session.id.to_string(), Vec::new()).await?;
-        let held = held.iter().map(|assignment| (assignment.task.id, assignment.lease_id));
+        let held = self.inner.tasks.held_by(&session.id.to_string()).await?;
         self.inner.held.add(session.id, held);
         tokio::select! {
             () = events.closed() => {}
@@ -153,11 +151,16 @@ impl Engine {
         Signals { freed, closed }: &mut Signals,
     ) -> Result<()> {
         let slots = session.slots.try_into().unwrap_or(1);
-        let held = self.inner.tasks.unknown_to(&session.id.to_string(), Vec::new()).await?;
-        match self.inner.held.add_to(session.id, Some(session.stream_epoch), held) {
-            Ok((held, events)) => self.tell(held, &events).await?,
-            // Whatever has taken its place tells the same.
-            Err(_) => return Ok(()),
+        // In parts, so that a node does not have the payloads of all at once.
+        let holder = session.id.to_string();
+        for part in self.inner.tasks.held_by(&holder).await?.chunks(HELD_PART) {
+            let part = part.iter().map(|(task, _)| *task).collect();
+            let held = self.inner.tasks.held_of(&holder, part).await?;
+            match self.inner.held.add_to(session.id, Some(session.stream_epoch), held) {
+                Ok((held, events)) => self.tell(held, &events).await?,
+                // Whatever has taken its place tells the same.
+                Err(_) => return Ok(()),
+            }
         }
         let mut phase = self.inner.phase.subscribe();
         loop {
@@ -173,7 +176,7 @@ impl Engine {
                     _ = phase.wait_for(|phase| *phase != Phase::Running) => return Ok(()),
                 }
             }
-            let claim = self.claim_of(session, ClaimId(Uuid::now_v7()), free, false);
+            let claim = self.claim_of(session, None, free, false);
             let claiming = self.inner.dispatcher.claim(claim, WAIT, self.inner.phase.subscribe());
             // A slot that is freed meanwhile waits for the next claim: leaving this one while it is
             // at the database would strand what it takes.
@@ -205,7 +208,10 @@ impl Engine {
         let told = held.add_to(id, Some(session.stream_epoch), assignments);
         let (new, events) = match told.or_else(|unread| held.add_to(id, None, unread)) {
             Ok(told) => told,
-            Err(unread) => return self.release(id, unread, "its stream has ended").await,
+            Err(unread) => {
+                let unread = unread.iter().map(|a| (a.task.id, a.lease_id)).collect();
+                return self.release(id, unread, "its stream has ended").await;
+            }
         };
         self.tell(new, &events).await
     }
@@ -224,19 +230,23 @@ impl Engine {
 
     /// The sessions whose streams are here are alive. One that has opened a stream on another node,
     /// or was closed, gets nothing through this one any more.
-    pub(super) async fn renew_streams(&self) {
+    pub(super) async fn renew_streams(&self) -> Result<()> {
         let sessions = self.inner.held.sessions();
-        match self.inner.sessions.renew(sessions.clone()).await {
-            Ok(open) => {
-                for session in sessions {
-                    let current = open.iter().find(|(id, _)| *id == session);
-                    let epoch = current.map_or(i64::MAX, |(_, epoch)| *epoch);
-                    self.inner.held.close_older(session, epoch);
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the sessions of this node's streams were not renewed");
-            }
+        let open = self.inner.sessions.renew(sessions.clone()).await?;
+        self.inner.alive.renewed_streams();
+        for session in sessions {
+            let current = open.iter().find(|(id, _)| *id == session);
+            let epoch = current.map_or(i64::MAX, |(_, epoch)| *epoch);
+            self.inner.held.close_older(session, epoch);
+        }
+        Ok(())
+    }
+
+    /// The same, if nobody has done it lately: whoever is about to judge renews its own first.
+    pub(super) async fn renew_overdue_streams(&self) -> Result<()> {
+        match self.inner.alive.has_renewed_streams() {
+            true => Ok(()),
+            false => self.renew_streams().await,
         }
     }
 }

@@ -18,6 +18,7 @@ impl Engine {
     /// Submits tasks; each gets its own outcome. Concurrent calls share a transaction.
     pub async fn submit(&self, tasks: Vec<NewTask>) -> Vec<Outcome<Submitted>> {
         let queues = ready_queues(&tasks);
+        self.keep_up_with_limits().await;
         let outcomes = self.inner.tasks.submit(tasks).await;
         let new = outcomes.iter().any(|o| o.as_ref().is_ok_and(|s| !s.duplicate));
         if new {
@@ -32,6 +33,7 @@ impl Engine {
         tasks: Vec<NewTask>,
     ) -> std::result::Result<Vec<Submitted>, (usize, Rejection)> {
         let queues = ready_queues(&tasks);
+        self.keep_up_with_limits().await;
         let submitted = self.inner.tasks.submit_atomic(tasks).await?;
         self.tell_ready(queues);
         Ok(submitted)

@@ -15,7 +15,7 @@ use windlass_domain::id::TaskId;
 use windlass_store::task::Task;
 
 use super::delta::Text;
-use super::{Engine, Phase, Result};
+use super::{Engine, Error, Phase, Result};
 
 /// What a watcher sees.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,6 +54,11 @@ impl Engine {
         let subscription = Subscription::new(self, task);
         self.inner.log.needed();
         let first = self.look_at(task).await?.task;
+        // Within an attempt its text decides, and that may have to be sent anew.
+        if after.is_some_and(|place| place.attempt > first.attempt) {
+            let told = format!("the task has come to attempt {}", first.attempt);
+            return Err(Error::CursorAhead(told));
+        }
         let was_alive = !first.status.is_terminal();
         let reader = Reader::at(after);
         Ok(Watcher { was_alive, seen: Some(first), reader, ..Watcher::new(subscription) }.stream())

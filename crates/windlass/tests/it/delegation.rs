@@ -68,7 +68,7 @@ async fn a_handler_delegates_once_and_waits_without_a_worker(dialect: Dialect) {
     let task = ended(&world.engine, id).await;
     assert_eq!(task.result, Some(json!(42)));
     let made = windlass::store::task::Filter { parent_id: Some(id), ..Default::default() };
-    let order = windlass::store::task::Order::OldestFirst;
+    let order = windlass::store::task::Order::Ascending;
     let made = world.engine.tasks().list(made, order, None, 10).await.unwrap().items;
     let callers: Vec<_> = made.iter().map(|task| task.caller.as_deref()).collect();
     assert_eq!(callers, [Some("ada"), Some("ada")]);

@@ -8,10 +8,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use uuid::Uuid;
 use windlass::Options;
+use windlass::domain::id::ClaimId;
 use windlass::domain::profile::Kind;
-use windlass::domain::state::State;
-use windlass::engine::SessionRequest;
+use windlass::domain::state::{Event, State};
+use windlass::engine::{ClaimRequest, SessionRequest};
 use windlass::store::session::Routes;
 use windlass::store::statement::Dialect;
 use windlass::worker::WorkerOptions;
@@ -24,6 +26,7 @@ conformance!(
     who_cannot_take_a_task_is_not_woken_in_the_place_of_who_can,
     many_submits_and_many_workers_do_every_task_once,
     a_task_given_to_nobody_goes_back_at_once,
+    what_a_claim_took_that_may_come_again_is_kept_for_it,
     a_claim_without_work_ends_with_its_time,
     a_bulk_submit_wakes_everybody_who_is_needed,
 );
@@ -173,7 +176,8 @@ async fn a_task_given_to_nobody_goes_back_at_once(dialect: Dialect) {
     // Claims that stop waiting at any moment; some are dropped while a submit takes them along.
     for round in 0..30u64 {
         let waiting = engine.clone();
-        let wait = tokio::spawn(async move { waiting.claim(session, claim(1, PATIENCE)).await });
+        let nameless = ClaimRequest { claim: None, ..claim(1, PATIENCE) };
+        let wait = tokio::spawn(async move { waiting.claim(session, nameless).await });
         eventually("it waits", || async { engine.idle_workers() == 1 }).await;
         let submitting = engine.clone();
         let submitted = tokio::spawn(async move { submit(&submitting, "q", |_| {}).await });
@@ -195,6 +199,33 @@ async fn a_task_given_to_nobody_goes_back_at_once(dialect: Dialect) {
                 engine.cancel(id, "tester", None).await.unwrap();
             }
         }
+    }
+}
+
+/// Its connection was cut, perhaps while the claim was at the database: the repeat must not be
+/// given leases that are released under its hands.
+async fn what_a_claim_took_that_may_come_again_is_kept_for_it(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let session = register(&engine, "q", 1, 60_000).await;
+    for round in 0..30u64 {
+        let named = move || ClaimRequest {
+            claim: Some(ClaimId(Uuid::from_u128(round.into()))),
+            ..claim(1, PATIENCE)
+        };
+        let waiting = engine.clone();
+        let wait = tokio::spawn(async move { waiting.claim(session, named()).await });
+        eventually("it waits", || async { engine.idle_workers() == 1 }).await;
+        let submitting = engine.clone();
+        let submitted = tokio::spawn(async move { submit(&submitting, "q", |_| {}).await });
+        tokio::time::sleep(Duration::from_micros(round * 40)).await;
+        wait.abort();
+        let again = engine.claim(session, named()).await.unwrap();
+        assert_eq!(again[0].task.id, submitted.await.unwrap());
+        // Whatever the first call leaves behind has come to its end by then.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert_eq!(complete(&engine, &again[0]).await, State::Completed);
+        let history = engine.tasks().history(again[0].task.id, 0, 100).await.unwrap();
+        assert!(history.iter().all(|line| line.event != Event::Release), "{history:?}");
     }
 }
 

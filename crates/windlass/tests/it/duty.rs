@@ -24,7 +24,6 @@ conformance!(
     a_task_past_its_deadline_ends,
     a_duty_that_panics_is_tried_again_and_disturbs_nobody,
     a_duty_that_is_switched_off_does_not_run,
-    a_silent_session_is_closed,
     signals_that_nobody_took_in_time_are_forgotten,
     counts_that_somebody_wrote_are_told_in_the_log,
 );
@@ -111,16 +110,6 @@ async fn a_duty_that_is_switched_off_does_not_run(dialect: Dialect) {
     })
     .await;
     assert!(engine.duty_stats().iter().all(|stats| stats.name != "leases"));
-}
-
-async fn a_silent_session_is_closed(dialect: Dialect) {
-    let World { engine, place: _place } = World::new(dialect).await;
-    let session = register(&engine, "q", 1, 60_000).await;
-    let told = || async { engine.open_session(session).await };
-    assert!(told().await.is_ok());
-    // Fifteen seconds without a sign of life.
-    eventually("it is closed", || async { told().await.is_err() }).await;
-    assert_eq!(told().await.unwrap_err().code(), "session_closed");
 }
 
 async fn signals_that_nobody_took_in_time_are_forgotten(dialect: Dialect) {

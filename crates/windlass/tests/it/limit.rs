@@ -4,8 +4,12 @@ use crate::world::{
     PATIENCE, World, claim, conformance, eventually, register, run, submit, without_polling,
 };
 use std::time::Duration;
+use uuid::Uuid;
+use windlass::domain::id::TaskId;
 use windlass::domain::limit::{Mode, Pause, Rule, Scope};
 use windlass::domain::refusal::Refusal;
+use windlass::domain::request::SubmitRequest;
+use windlass::domain::validate;
 use windlass::engine::Error;
 use windlass::store::error::Rejection;
 use windlass::store::statement::Dialect;
@@ -134,6 +138,38 @@ async fn a_change_by_hand_is_enforced(dialect: Dialect) {
     submit(engine, "q", |_| {}).await;
     submit(engine, "q", |_| {}).await;
     assert_eq!(ask(engine, 2).await, 1);
+}
+
+/// The thread of everything stands still, as a stopped process does, while somebody else sets a
+/// limit.
+fn stands_still(dialect: Dialect) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let world = World::with(dialect, without_polling()).await;
+        submit(&world.engine, "q", |_| {}).await;
+        let rules = windlass::store::limit::LimitRules::new(world.engine.store().clone());
+        let other = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let rule = Rule { max_pending: Some(0), ..queue(1) };
+            runtime.unwrap().block_on(rules.put(rule, "somebody else")).unwrap();
+        });
+        other.join().unwrap();
+        std::thread::sleep(Duration::from_millis(1_100));
+        let request = SubmitRequest {
+            queue: Some("q".into()),
+            payload: serde_json::json!({}),
+            ..SubmitRequest::default()
+        };
+        let task = validate::new_task(&request, TaskId(Uuid::now_v7()), "", "tester").unwrap();
+        let outcome = world.engine.submit(vec![task]).await.pop().unwrap();
+        assert!(matches!(outcome, Err(Rejection::Refused(Refusal::QueueFull(_)))), "{outcome:?}");
+    });
+}
+
+#[test]
+fn a_node_that_stood_still_takes_nothing_under_old_rules() {
+    stands_still(Dialect::Sqlite);
+    stands_still(Dialect::Postgres);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod approval;
 #[allow(dead_code)] // The store's tests use the rest.
 #[path = "../../../store/tests/it/bouncer.rs"]
 mod bouncer;
+mod claims;
 #[allow(dead_code)] // The store's tests use the rest.
 #[path = "../../../store/tests/it/cluster.rs"]
 mod cluster;
@@ -25,6 +26,7 @@ mod sdk;
 mod sdk_inside;
 mod sdk_wait;
 mod session;
+mod session_life;
 mod shutdown;
 #[path = "../../../store/tests/it/template.rs"]
 mod template;

@@ -82,8 +82,8 @@ async fn knows(dialect: Dialect) {
     assert_eq!(end, None);
     let ids: Vec<_> = first.iter().chain(&second).map(|node| node.id).collect();
     assert_eq!(ids, [world.engine.node(), other.node()]);
-    let first = world.engine.nodes().take_duty("some", ids[0], 60_000).await.unwrap();
-    let second = world.engine.nodes().take_duty("some", ids[1], 60_000).await.unwrap();
+    let first = world.engine.nodes().take_duty("some", ids[0], 60_000).await.unwrap().0;
+    let second = world.engine.nodes().take_duty("some", ids[1], 60_000).await.unwrap().0;
     assert!(first && !second);
     other.shutdown(Duration::ZERO).await;
     assert_eq!(world.engine.nodes().list(None, 10).await.unwrap().0.len(), 1);

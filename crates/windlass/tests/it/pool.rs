@@ -8,6 +8,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
+use windlass::Options;
 use windlass::domain::state::State;
 use windlass::engine::{Assignments, StreamEvent, Watched};
 use windlass::store::statement::Dialect;
@@ -20,6 +21,7 @@ conformance!(
     an_attempt_without_a_sign_of_life_is_lost_although_its_session_lives,
     what_nobody_takes_in_time_fails_with_a_clear_message,
     what_is_finished_is_removed_when_its_time_is_over,
+    what_is_finished_is_removed_after_the_configured_time,
     a_result_and_its_usage_are_there_for_whoever_waits,
     an_inference_is_in_line_as_soon_as_it_is_asked,
     of_many_providers_that_claim_at_once_one_gets_it,
@@ -146,6 +148,26 @@ async fn what_is_finished_is_removed_when_its_time_is_over(dialect: Dialect) {
     clock.fetch_add(1, Ordering::SeqCst);
     assert_eq!(engine.remove_expired().await.unwrap().changed, 1);
     assert_eq!(engine.tasks().show(id).await.unwrap(), None);
+}
+
+/// With the clock that everybody has: PostgreSQL looks at it by itself.
+async fn what_is_finished_is_removed_after_the_configured_time(dialect: Dialect) {
+    let keep = |time| Options { inference_retention: Some(time), ..without_polling() };
+    let world = World::with(dialect, keep(Duration::from_secs(3_600))).await;
+    let engine = &world.engine;
+    let id = ask(engine, "fast").await;
+    let session = provider(engine, "fast", 1).await;
+    let held = engine.claim(session, claim(1, Duration::ZERO)).await.unwrap();
+    completed(engine, &held[0]).await;
+    ask(engine, "fast").await;
+    assert_eq!(engine.remove_expired().await.unwrap().changed, 0);
+    engine.shutdown(PATIENCE).await;
+    let engine = world.another(keep(Duration::from_millis(1))).await;
+    eventually("it is removed", || async {
+        engine.remove_expired().await.unwrap();
+        engine.tasks().show(id).await.unwrap().is_none()
+    })
+    .await;
 }
 
 async fn a_result_and_its_usage_are_there_for_whoever_waits(dialect: Dialect) {

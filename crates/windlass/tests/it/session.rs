@@ -4,6 +4,7 @@ use crate::world::{
     PATIENCE, World, claim, complete, conformance, eventually, finish, register, status, story,
     submit, without_polling,
 };
+use std::collections::HashSet;
 use std::time::Duration;
 use uuid::Uuid;
 use windlass::domain::id::{LeaseId, SessionId};
@@ -11,12 +12,14 @@ use windlass::domain::state::State;
 use windlass::engine::{Beat, ClaimRequest, Error, Leased, SessionRequest, StreamEvent};
 use windlass::store::session::Routes;
 use windlass::store::statement::Dialect;
-use windlass::store::task::Finishing;
+use windlass::store::task::{Finishing, UNNAMED_LIMIT};
 
 conformance!(
     a_heartbeat_tells_what_is_renewed_cancelled_lost_and_unnamed,
+    what_a_heartbeat_does_not_name_is_told_in_parts_and_given_back_as_a_whole,
     the_same_claim_again_gives_the_same_tasks,
     a_closed_session_gives_back_what_it_held,
+    a_closed_session_takes_nothing_back_through_its_stream,
     a_closed_session_is_refused_until_it_registers_again,
     a_stream_drains_what_waits_up_to_its_slots,
     a_stream_tells_of_a_cancelled_task,
@@ -62,6 +65,41 @@ async fn a_heartbeat_tells_what_is_renewed_cancelled_lost_and_unnamed(dialect: D
     assert_eq!(unnamed, [held[2].lease_id, held[3].lease_id]);
 }
 
+async fn what_a_heartbeat_does_not_name_is_told_in_parts_and_given_back_as_a_whole(
+    dialect: Dialect,
+) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let many = UNNAMED_LIMIT + 25;
+    let session = register(&engine, "q", many as i32, 60_000).await;
+    for _ in 0..many {
+        submit(&engine, "q", |_| {}).await;
+    }
+    let held = engine.claim(session, claim(many, Duration::ZERO)).await.unwrap();
+    assert_eq!(held.len(), many);
+    let first = engine.heartbeat(session, Vec::new()).await.unwrap().unnamed;
+    assert_eq!(first.len(), UNNAMED_LIMIT);
+    let named = first.iter().map(|held| beat(held.task.id, held.lease_id)).collect();
+    let answer = engine.heartbeat(session, named).await.unwrap();
+    assert_eq!((answer.renewed.len(), answer.unnamed.len()), (UNNAMED_LIMIT, 25));
+    // A stream begins with all of it.
+    let mut stream = engine.open_stream(session).await.unwrap();
+    let mut shown = HashSet::new();
+    for _ in 0..many {
+        let next = tokio::time::timeout(PATIENCE, stream.next()).await;
+        shown.insert(assigned(next.expect("an assignment in time")).task.id);
+    }
+    assert_eq!(shown, held.iter().map(|held| held.task.id).collect());
+    drop(stream);
+    eventually("the stream is unbound", || async {
+        engine.open_session(session).await.unwrap().node.is_none()
+    })
+    .await;
+    engine.close_session(session).await.unwrap();
+    for held in &held {
+        assert_eq!(status(&engine, held.task.id).await, State::Pending);
+    }
+}
+
 async fn the_same_claim_again_gives_the_same_tasks(dialect: Dialect) {
     let World { engine, place: _place } = World::with(dialect, without_polling()).await;
     let session = register(&engine, "q", 4, 60_000).await;
@@ -88,6 +126,29 @@ async fn a_closed_session_gives_back_what_it_held(dialect: Dialect) {
     engine.close_session(session).await.unwrap();
     let unknown = engine.close_session(SessionId(Uuid::now_v7())).await.unwrap_err();
     assert_eq!(unknown.code(), "session_not_found");
+}
+
+/// Its stream had a free slot for each task that went back, and claimed them again.
+async fn a_closed_session_takes_nothing_back_through_its_stream(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let session = register(&engine, "q", 40, 60_000).await;
+    let mut ids = Vec::new();
+    for _ in 0..40 {
+        ids.push(submit(&engine, "q", |_| {}).await);
+    }
+    let mut stream = engine.open_stream(session).await.unwrap();
+    for _ in 0..40 {
+        assigned(stream.next().await);
+    }
+    engine.close_session(session).await.unwrap();
+    let end = tokio::time::timeout(PATIENCE, stream.next()).await;
+    assert_eq!(end.expect("the stream ends"), None);
+    for id in ids {
+        assert_eq!(
+            story(&engine, id).await,
+            ["submit pending", "claim claimed", "release pending"]
+        );
+    }
 }
 
 async fn a_closed_session_is_refused_until_it_registers_again(dialect: Dialect) {

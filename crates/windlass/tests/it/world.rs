@@ -178,7 +178,8 @@ pub async fn register(engine: &Engine, queue: &str, slots: i32, lease_ms: i64) -
 }
 
 pub fn claim(max: usize, wait: Duration) -> ClaimRequest {
-    ClaimRequest { max, wait, start: true, claim: ClaimId(Uuid::now_v7()), tasks: Vec::new() }
+    let claim = Some(ClaimId(Uuid::now_v7()));
+    ClaimRequest { max, wait, start: true, claim, tasks: Vec::new() }
 }
 
 /// The end of an attempt.

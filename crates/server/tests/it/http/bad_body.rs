@@ -192,7 +192,11 @@ async fn a_body_must_be_plain_json(server: Server) {
         (None, None, 415),
         (Some("application/json"), Some("gzip"), 415),
         (Some("application/json"), Some("identity"), 201),
+        (Some("application/json; charset=latin1"), None, 415),
+        (Some("application/json; q=1; Charset=\"ISO-8859-1\""), None, 415),
+        (Some("application/json; charset=utf-8; charset=utf-16"), None, 415),
         (Some("Application/JSON; charset=utf-8"), None, 201),
+        (Some("application/json;CHARSET=\"UTF-8\""), None, 201),
         (Some("application/vnd.api+json"), None, 201),
     ] {
         let mut request = server.request(Method::POST, "/v1/tasks").body(body);
@@ -205,8 +209,11 @@ async fn a_body_must_be_plain_json(server: Server) {
         let reply = server.send(request).await;
         assert_eq!(reply.status, status, "{kind:?} {encoding:?}");
         if status == 415 {
-            reply.refused(415, "unsupported_media_type");
+            let problem = reply.refused(415, "unsupported_media_type");
+            let says_utf8 = problem["detail"].as_str().unwrap().contains("charset=utf-8");
+            let is_other = kind.is_some_and(|kind| kind.to_lowercase().contains("charset"));
+            assert_eq!(says_utf8, is_other, "{problem}");
         }
     }
-    assert_eq!(server.written().await.0, 3);
+    assert_eq!(server.written().await.0, 4);
 }

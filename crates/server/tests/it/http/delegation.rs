@@ -69,12 +69,14 @@ async fn what_changes_nothing_is_answered_as_such(server: Server) {
         let changed = false;
         json!({ "id": id, "changed": changed, "status": status, "reason": reason })
     };
-    status(&server, &id, json!({ "status": "running" })).await;
+    let nothing = json!({ "status": "running", "result": null, "error": null, "holder": null,
+        "lease_id": null });
+    status(&server, &id, nothing).await;
     let told = status(&server, &id, json!({ "status": "running" })).await;
     assert_eq!(told, unchanged(&id, json!("running"), "same_status"));
     let told = status(&server, &id, json!({ "status": "claimed" })).await;
     assert_eq!(told, unchanged(&id, json!("running"), "not_forward"));
-    let error = json!({ "code": "THEIRS", "message": "it broke" });
+    let error = json!({ "code": "THEIRS", "message": "it broke", "detail": null });
     status(&server, &id, json!({ "status": "failed", "error": error })).await;
     let told = status(&server, &id, json!({ "status": "completed" })).await;
     assert_eq!(told, unchanged(&id, json!("failed"), "terminal"));

@@ -65,9 +65,11 @@ async fn a_watcher_resumes_after_its_last_event(server: Server) {
     let again = server.request(Method::GET, &path).header("Last-Event-ID", "1.1");
     let mut events = Events::of(again).await;
     assert_eq!(events.expect("delta").await.data["delta"], "c");
-    for wrong in ["1", "x.1", "0.0", "1.-1"] {
+    for wrong in ["1", "x.1", "0.0", "1.-1", "2.0"] {
         let request = server.request(Method::GET, &path).header("Last-Event-ID", wrong);
-        server.send(request).await.refused(400, "invalid_cursor");
+        let problem = server.send(request).await.refused(400, "invalid_cursor");
+        let says = text(&problem["detail"]).contains("has come to attempt 1");
+        assert_eq!(says, wrong == "2.0", "{problem}");
     }
 }
 

@@ -3,7 +3,7 @@
 use super::server::{Place, Server, text};
 use super::sse::{Event, Events};
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -20,10 +20,12 @@ use windlass::store::task::{Position, Tasks};
 super::facts!(
     every_transition_is_told_in_order_with_an_id,
     filters_show_what_fits_and_nothing_else,
+    events_are_filtered_by_what_their_tasks_are,
     a_reader_resumes_after_the_last_event_by_header_or_parameter,
     the_log_can_be_read_from_the_beginning,
     resuming_again_and_again_under_load_loses_and_repeats_nothing,
     a_place_that_is_none_is_refused,
+    a_place_that_the_log_has_not_come_to_is_refused,
     a_place_before_what_was_removed_is_told_so,
 );
 
@@ -72,6 +74,78 @@ async fn filters_show_what_fits_and_nothing_else(server: Server) {
         assert_eq!(one.expect(name).await.data["task_id"], first.as_str());
     }
     assert!(one.is_silent(std::time::Duration::from_millis(300)).await);
+}
+
+/// One task that differs from the others in every field, and every filter that finds it alone.
+async fn events_are_filtered_by_what_their_tasks_are(server: Server) {
+    let parent = server.submit("parents").await;
+    let special = json!({
+        "queue": "special", "agent": "scout", "venture": "acme", "portfolio": "north",
+        "stage": "draft", "owner": "ada", "correlation_id": "order 7", "name": "letter",
+        "tags": { "team": "a:b" }, "parent_id": parent,
+    });
+    let delegated = json!({ "kind": "delegation", "caller": "ada", "callee": "bob" });
+    let asked = json!({ "kind": "inference", "pool": "fast" });
+    let filters: [(&Json, &[&str]); 3] = [
+        (
+            &special,
+            &[
+                "queue=special",
+                "agent=scout",
+                "venture=acme",
+                "portfolio=north",
+                "stage=draft",
+                "owner=ada",
+                "correlation_id=order%207",
+                "name=letter",
+                "tag=team:a:b",
+                "venture=acme&queue=special&event=submit",
+            ],
+        ),
+        (&delegated, &["kind=delegation", "caller=ada", "callee=bob"]),
+        (&asked, &["kind=inference", "pool=fast"]),
+    ];
+    let of_parent = format!("parent_id={parent}");
+    // Told as it happens, and read from what happened before.
+    let mut streams = Vec::new();
+    for (at, query) in filters
+        .iter()
+        .enumerate()
+        .flat_map(|(at, (_, all))| all.iter().map(move |query| (at, (*query).to_owned())))
+        .chain([(0, of_parent)])
+    {
+        streams.push((at, server.events(&format!("/v1/events?{query}")).await, query));
+    }
+    let mut ids = Vec::new();
+    for (body, _) in filters {
+        server.submit("other").await;
+        ids.push(text(&server.post("/v1/tasks", body.clone()).await.expect(201)["id"]));
+    }
+    server.submit("other").await;
+    for id in &ids {
+        server.post(&format!("/v1/tasks/{id}/cancel"), json!({})).await.expect(200);
+    }
+    for (at, live, query) in &mut streams {
+        let mut later = server.events(&format!("/v1/events?{query}&after=beginning")).await;
+        for events in [live, &mut later] {
+            assert_eq!(events.expect("submit").await.data["task_id"], ids[*at].as_str(), "{query}");
+            if !query.contains("event=") {
+                let event = events.expect("cancel").await;
+                assert_eq!(event.data["task_id"], ids[*at].as_str(), "{query}");
+            }
+        }
+    }
+    let path = format!("/v1/tasks/{}/replay", ids[0]);
+    let replay = server.post(&path, json!({ "from": "beginning" })).await.expect(201);
+    let path = format!("/v1/events?after=beginning&replay_of={}", ids[0]);
+    let mut events = server.events(&path).await;
+    assert_eq!(events.expect("submit").await.data["task_id"], replay["id"]);
+    for (query, pointer) in
+        [("kind=chore", "/kind"), ("tag=team", "/tag"), ("colour=red", "/colour")]
+    {
+        let reply = server.get(&format!("/v1/events?{query}")).await;
+        assert_eq!(reply.refused(422, "validation_failed")["errors"][0]["pointer"], pointer);
+    }
 }
 
 async fn a_reader_resumes_after_the_last_event_by_header_or_parameter(server: Server) {
@@ -149,6 +223,33 @@ async fn a_place_that_is_none_is_refused(server: Server) {
         let problem = reply.refused(422, "validation_failed");
         assert_eq!(problem["errors"][0]["pointer"], pointer);
     }
+}
+
+/// Such a reader saw nothing until the log had come there, and never what was between.
+async fn a_place_that_the_log_has_not_come_to_is_refused(server: Server) {
+    let refused = async |after: &str| {
+        let request = server.request(Method::GET, "/v1/events").header("Last-Event-ID", after);
+        let by_header = server.send(request).await.refused(400, "invalid_cursor");
+        let reply = server.get(&format!("/v1/events?after={after}")).await;
+        assert_eq!(reply.refused(400, "invalid_cursor")["detail"], by_header["detail"]);
+        text(&by_header["detail"])
+    };
+    let told = refused("9223372036854775807-1").await;
+    assert!(told.contains("there is no event yet") && told.contains("begin without it"), "{told}");
+    let mut events = server.events("/v1/events").await;
+    server.submit("q").await;
+    let last = events.expect("submit").await.id.unwrap();
+    let (transaction, seq) = last.split_once('-').unwrap();
+    let next = |number: &str| number.parse::<i64>().unwrap() + 1;
+    let ahead = match &server.place {
+        Place::Postgres(_) => format!("{}-{seq}", next(transaction) + 1_000_000_000),
+        _ => format!("{transaction}-{}", next(seq)),
+    };
+    let told = refused(&ahead).await;
+    assert!(told.contains(&format!("the newest event is {last};")), "{told}");
+    let mut resumed = resumed(&server, &last).await;
+    let id = server.submit("q").await;
+    assert_eq!(resumed.expect("submit").await.data["task_id"], id.as_str());
 }
 
 /// A database whose retention has removed an old inference; the ids of the event before its last

@@ -17,6 +17,8 @@ super::facts!(
     what_drains_refuses_what_is_new_and_knows_what_it_has,
     every_bad_call_about_limits_and_pauses_is_refused_with_its_place,
     limits_and_pauses_are_set_by_commands,
+    what_stays_stopped_is_told_by_whoever_resumes,
+    an_integer_beyond_64_bits_is_refused_with_what_to_send,
     two_commands_at_once_undo_nothing,
 );
 
@@ -69,8 +71,14 @@ async fn a_limit_is_set_shown_listed_and_removed(server: Server) {
     );
     assert_eq!(names(&rest)[..3], [json!("acme one"), Json::Null, Json::Null]);
     assert_eq!(rest["next_cursor"], Json::Null);
-    let gone = server.delete("/v1/limits/venture/acme%20one").await.expect(200);
-    assert_eq!(gone["max_active"], 3);
+    // What is held stands beside a limit that goes, as it did while it was there.
+    let held = |limit: &Json| (limit["active"].clone(), limit["pending"].clone());
+    for path in ["/v1/limits/global", "/v1/limits/venture", "/v1/limits/venture/acme%20one"] {
+        let limit = server.get(path).await.expect(200);
+        assert_ne!(held(&limit), (json!(0), json!(0)), "{limit}");
+        let gone = server.delete(path).await.expect(200);
+        assert_eq!(gone, limit, "{path}");
+    }
     server.delete("/v1/limits/venture/acme%20one").await.refused(404, "not_found");
     server.get("/v1/limits/venture/acme%20one").await.refused(404, "not_found");
     let audit = server.get("/v1/audit?event=limit_removed").await.expect(200);
@@ -419,12 +427,17 @@ async fn limits_and_pauses_are_set_by_commands(server: Server) {
         lines.iter().any(|line| line.starts_with("queue mail out 0 of 10 0 100/min")),
         "{table}"
     );
-    json(&["limit", "set", "venture", "*", "--max-active", "1"]);
+    put(&server, "venture/*", json!({ "max_active": 1 })).await;
     let (_, table, _) = run(&["limit", "list"]);
     let lines: Vec<String> = table.lines().map(words).collect();
     assert!(lines.iter().any(|line| line.starts_with("venture \"*\" 0 of 1")), "{table}");
     assert!(lines.iter().any(|line| line.starts_with("venture * 0 of 10")), "{table}");
-    json(&["limit", "remove", "venture", "*"]);
+    for star in [&["set", "venture", "*", "--max-active", "1"][..], &["remove", "venture", "*"]] {
+        let (code, _, told) = run(&[&["limit"], star].concat());
+        let words = "leave it out to mean each venture without its own";
+        assert!(code == Some(2) && told.contains(words), "{told}");
+    }
+    server.delete("/v1/limits/venture/*").await.expect(200);
     json(&["limit", "remove", "queue", "mail out"]);
     let (code, _, told) = run(&["limit", "remove", "queue", "mail out"]);
     assert!(code != Some(0) && told.contains("no such limit"), "{told}");
@@ -466,7 +479,52 @@ async fn limits_and_pauses_are_set_by_commands(server: Server) {
     assert_eq!(json(&["pause", "--all"])["scope"], "global");
     json(&["resume", "queue", "q"]);
     let (code, _, told) = run(&["resume", "--all"]);
-    assert!(code == Some(0) && told.contains("everything goes on"), "{told}");
+    assert!(code == Some(0) && told.trim().ends_with("everything goes on"), "{told}");
+}
+
+/// "everything goes on" was told while a queue was paused.
+async fn what_stays_stopped_is_told_by_whoever_resumes(server: Server) {
+    let run = |arguments: &[&str]| {
+        let output = windlass(&server, arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8_lossy(&output.stderr).trim().to_owned()
+    };
+    for stop in [&["queue", "q", "--drain"][..], &["venture", "acme"], &["--all"]] {
+        run(&[&["pause"], stop].concat());
+    }
+    let told = run(&["resume", "venture", "acme"]);
+    let words = "venture acme is stopped no more by itself, but everything still is (pause): \
+                 `windlass resume --all`";
+    assert!(told.ends_with(words), "{told}");
+    let told = run(&["resume", "--all"]);
+    let words = "everything goes on but for what is stopped by name: queue q (drain); `windlass \
+                 pause` lists it";
+    assert!(told.ends_with(words), "{told}");
+    for n in 0..11 {
+        let pause = json!({ "scope": "agent", "name": format!("a{n:02}") });
+        server.post("/v1/pauses", pause).await.expect(200);
+    }
+    run(&["pause", "--all"]);
+    let told = run(&["resume", "--all"]);
+    assert!(told.contains("agent a09 (pause), and 2 more; `windlass pause`"), "{told}");
+    let told = run(&["resume", "queue", "q"]);
+    assert!(told.ends_with("queue q goes on"), "{told}");
+}
+
+/// The advice was to send a string, which no limit takes.
+async fn an_integer_beyond_64_bits_is_refused_with_what_to_send(server: Server) {
+    let body = |max: &str| format!("{{\"max_active\": {max}}}");
+    let set = async |max: &str| {
+        let request = server.request(Method::PUT, "/v1/limits/global");
+        let request = request.header("content-type", "application/json");
+        server.send(request.body(body(max))).await
+    };
+    let problem = set("99999999999999999999").await.refused(400, "invalid_json");
+    let detail = text(&problem["detail"]);
+    let words = "send a smaller one, or a string where any value may stand";
+    assert!(detail.contains(words), "{detail}");
+    assert_eq!(set("\"99999999999999999999\"").await.status, 422);
+    set("1000").await.expect(200);
 }
 
 async fn two_commands_at_once_undo_nothing(server: Server) {

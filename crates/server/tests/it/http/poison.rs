@@ -17,7 +17,7 @@ const INVALID: &str = "validation_failed";
 const NOWHERE: &str = "11111111-2222-4333-8444-555555555555";
 
 /// Submits a task that ends poisoned after one failure.
-async fn poisoned(server: &Server, queue: &str) -> String {
+pub async fn poisoned(server: &Server, queue: &str) -> String {
     let body = json!({ "queue": queue, "payload": {}, "agent": "scout", "max_retries": 0 });
     let id = text(&server.post("/v1/tasks", body).await.expect(201)["id"]);
     let session = server.worker(queue, 1).await;

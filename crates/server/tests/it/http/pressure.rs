@@ -32,6 +32,7 @@ async fn a_server_tells_how_close_it_is_to_its_limits(server: Server) {
 }
 
 const REPLAY: &str = "/v1/tasks/00000000-0000-7000-8000-000000000001/replay";
+const RESOLVE: &str = "/v1/poison/00000000-0000-7000-8000-000000000009/resolve";
 
 async fn every_answer_to_a_submit_carries_the_level(server: Server) {
     let task = || json!({ "queue": "q", "id": "00000000-0000-7000-8000-000000000001" });
@@ -54,6 +55,8 @@ async fn every_answer_to_a_submit_carries_the_level(server: Server) {
         ("/v1/delegations", json!("no object"), 422),
         (REPLAY, json!({ "from": "beginning" }), 409),
         (REPLAY, json!({ "from": "nowhere" }), 422),
+        (RESOLVE, json!({ "replay": { "from": "beginning" } }), 404),
+        (RESOLVE, json!("no object"), 422),
         ("/v1/chat/completions", json!({ "model": "m", "messages": [{}] }), 404),
         ("/v1/chat/completions", json!({}), 400),
         ("/v1/embeddings", json!({ "model": "m", "input": "x" }), 404),
@@ -74,6 +77,19 @@ async fn every_answer_to_a_submit_carries_the_level(server: Server) {
     let body = json!({ "model": "m", "input": "x", "background": true });
     let reply = server.post("/v1/responses", body).await;
     assert_eq!((reply.status, reply.header("windlass-backpressure")), (200, Some("normal")));
+    // So does what a replay resolves.
+    let poisoned = super::poison::poisoned(&server, "bad").await;
+    let path = format!("/v1/poison/{poisoned}/resolve");
+    let reply = server.post(&path, json!({ "replay": { "from": "beginning" } })).await;
+    assert_eq!((reply.status, reply.header("windlass-backpressure")), (200, Some("normal")));
+    // Strangers are told nothing.
+    for (name, value, status) in
+        [("origin", "https://elsewhere.example", 403), ("host", "elsewhere.example", 421)]
+    {
+        let asked = server.request(Method::POST, "/v1/tasks").header(name, value);
+        let reply = server.send(asked.json(&json!({ "queue": "q" }))).await;
+        assert_eq!((reply.status, reply.header("windlass-backpressure")), (status, None));
+    }
     let other = server.get("/v1/tasks").await;
     assert_eq!(other.header("windlass-backpressure"), None, "a list submits nothing");
 }

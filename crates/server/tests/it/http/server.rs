@@ -204,11 +204,21 @@ impl Server {
         self.log.lock().unwrap().clone()
     }
 
-    /// Asks the process to end, and waits until it has.
-    pub fn stop(&mut self) -> std::process::ExitStatus {
+    /// Asks the process to end.
+    pub fn tell_to_end(&self) {
         let line = format!("kill -TERM {}", self.child.id());
         let told = Command::new("sh").arg("-c").arg(line).status();
         assert!(told.is_ok_and(|status| status.success()));
+    }
+
+    /// How the process has ended, if it has.
+    pub fn ended(&mut self) -> Option<std::process::ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
+    /// Asks the process to end, and waits until it has.
+    pub fn stop(&mut self) -> std::process::ExitStatus {
+        self.tell_to_end();
         self.child.wait().unwrap()
     }
 }

@@ -6,6 +6,7 @@ use serde_json::json;
 use std::time::{Duration, Instant};
 
 super::facts!(
+    times_of_the_year_9999_are_kept_and_later_ones_refused,
     a_submitted_task_is_answered_201_with_every_field,
     a_repeated_submit_is_answered_200_and_says_so,
     the_same_key_with_another_body_is_refused_422,
@@ -276,4 +277,31 @@ async fn what_a_caller_sends_comes_back_verbatim(server: Server) {
         .query(&[("queue", hostile), ("tag", &format!("{hostile}:{hostile}"))]);
     // A tag's key ends at the first colon, and this one has none.
     assert_eq!(server.send(found).await.expect(200)["items"][0]["id"], task["id"]);
+}
+
+/// The last day was refused as if it were no time, and one second before it was written but could
+/// not be shown: 500, also to whoever listed tasks.
+async fn times_of_the_year_9999_are_kept_and_later_ones_refused(server: Server) {
+    for (given, shown) in [
+        ("3085-01-01T00:00:00Z", "3085-01-01T00:00:00.000Z"),
+        ("9999-12-30T22:00:00.999Z", "9999-12-30T22:00:00.999Z"),
+        ("9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59.999Z"),
+        ("9999-12-31T23:59:59+14:00", "9999-12-31T09:59:59.000Z"),
+    ] {
+        let body = json!({ "queue": "q", "run_at": given, "deadline_at": given });
+        let id = text(&server.post("/v1/tasks", body).await.expect(201)["id"]);
+        let task = server.task(&id).await;
+        assert_eq!((&task["run_at"], &task["deadline_at"]), (&json!(shown), &json!(shown)));
+    }
+    for wrong in ["10000-01-01T00:00:00Z", "9999-12-31T23:59:59-00:01", "9999-12-31"] {
+        for field in ["run_at", "deadline_at"] {
+            let reply = server.post("/v1/tasks", json!({ "queue": "q", field: wrong })).await;
+            let problem = reply.refused(422, "validation_failed");
+            assert_eq!(problem["errors"][0]["pointer"], format!("/{field}"));
+            let detail = text(&problem["errors"][0]["detail"]);
+            assert!(detail.contains("from 1970 to 9999"), "{detail}");
+        }
+    }
+    let listed = server.get("/v1/tasks").await.expect(200);
+    assert_eq!(listed["items"].as_array().unwrap().len(), 4);
 }

@@ -67,7 +67,10 @@ async fn one_reason_after_the_other_is_named(server: Server) {
     assert_eq!(why(&server, &id).await["reasons"][0]["ahead"], 1);
     let (taken, lease) = server.claim(&session).await;
     assert_eq!(taken, first);
-    assert_eq!(codes(&server, &id).await, ["limit_reached"]);
+    assert_eq!(codes(&server, &id).await, ["limit_reached", "in_line"]);
+    let place = why(&server, &id).await["reasons"][1].clone();
+    assert_eq!((&place["ahead"], &place["ahead_at_least"]), (&json!(0), &json!(false)));
+    assert!(place["estimated_start_at"].is_string(), "{place}");
     let reached = why(&server, &id).await["reasons"][0].clone();
     assert_eq!((&reached["scope"], &reached["name"]), (&json!("venture"), &json!("acme")));
     assert_eq!((&reached["limit"], &reached["held"]), (&json!(1), &json!(1)));
@@ -114,11 +117,30 @@ async fn what_a_worker_does_with_a_task_is_named(server: Server) {
     ok(&server, &["signal", "send", "go", "--task", &id]);
     let (_, lease) = server.claim(&session).await;
     let question = json!({ "lease_id": lease, "gate": "pay", "action": "transfer",
-        "arguments": {} });
+        "arguments": {}, "approvers": 2 });
     super::approval::ask(&server, &id, question).await.expect(200);
     let asked = why(&server, &id).await["reasons"][0].clone();
     assert_eq!(asked["code"], "waiting_for_approval");
-    assert_eq!((&asked["required"], &asked["approvals"]), (&json!(1), &json!(0)));
+    assert_eq!((&asked["required"], &asked["approvals"]), (&json!(2), &json!(0)));
+    assert_eq!((&asked["voters"], &asked["token_holders"]), (&json!([]), &json!([])));
+    let approval = format!("/v1/approvals/{}", text(&asked["approval_id"]));
+    let tokens = format!("{approval}/tokens");
+    let mut tokens_of = Vec::new();
+    for approver in ["olga", "eve"] {
+        let issued = server.post(&tokens, json!({ "approver": approver })).await.expect(201);
+        tokens_of.push(text(&issued["token"]));
+    }
+    let vote = json!({ "token": tokens_of[0], "decision": "approve" });
+    server.post("/v1/approvals/decide", vote).await.expect(200);
+    let asked = why(&server, &id).await["reasons"][0].clone();
+    assert_eq!(asked["approvals"], json!(1));
+    assert_eq!(column(&asked["voters"], "actor"), [json!("olga")]);
+    assert_eq!(column(&asked["voters"], "choice"), [json!("approve")]);
+    assert_eq!(column(&asked["token_holders"], "approver"), [json!("eve")]);
+    assert_eq!((&asked["more_voters"], &asked["more_token_holders"]), (&json!(0), &json!(0)));
+    let shown = ok(&server, &["task", "why", &id]);
+    let words = "1 of 2 voices so far (approve by `olga`); tokens are with `eve`";
+    assert!(shown.contains(words), "{shown}");
     ok(&server, &["approval", "approve", asked["approval_id"].as_str().unwrap()]);
     assert_eq!(codes(&server, &id).await, ["ready"]);
     // Of its worker nothing is heard any more.

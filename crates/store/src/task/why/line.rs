@@ -19,7 +19,9 @@ use windlass_domain::limit::{
 };
 use windlass_domain::pins::Serves;
 use windlass_domain::profile::Profile;
-use windlass_domain::why::{Busy, Facts, Holder, MOST_COUNTED, MOST_HOLDERS};
+use windlass_domain::why::{
+    Busy, Facts, Holder, MOST_COUNTED, MOST_HELD, MOST_HOLDERS, Sharing, is_full, is_spent,
+};
 
 statement!(AHEAD, "task/ahead");
 statement!(shared WAITING, "lane/waiting");
@@ -42,6 +44,13 @@ pub(super) struct Place {
     pub(super) task: TaskId,
 }
 
+impl Place {
+    /// As the statements about those before it take it, and to how many they count.
+    fn params(&self) -> Vec<Value> {
+        vec![self.order_key.into(), self.task.0.into(), Value::Int(MOST_COUNTED + 1)]
+    }
+}
+
 /// Adds what is known of a task's line.
 pub(super) fn add(tx: &mut dyn Tx, facts: &mut Facts, limits: &Limits, place: Place) -> Result<()> {
     let takers: Vec<OfQueue> = session::of_queue(tx, &facts.queue, facts.now)?
@@ -54,8 +63,14 @@ pub(super) fn add(tx: &mut dyn Tx, facts: &mut Facts, limits: &Limits, place: Pl
     facts.line.workers = takers.len() as i64;
     facts.line.slots = takers.iter().map(|session| i64::from(session.slots)).sum();
     let rivals = Rivals::of(facts, &takers, limits);
-    (facts.line.ahead, facts.line.more_ahead) = ahead(tx, &rivals, place)?;
-    facts.line.ventures = ventures(tx, &rivals, &facts.queue)?;
+    let before = before(tx, &rivals, place, facts)?;
+    let waiting = waiting(tx, &rivals, &facts.queue)?;
+    facts.line.ventures = ventures(waiting.iter());
+    for key in shared(facts) {
+        let ahead = ahead(tx, before.iter().filter(|(_, lane)| lane.is_of(&key)), place)?;
+        let ventures = ventures(waiting.iter().filter(|(_, lane)| lane.is_of(&key)));
+        facts.sharing.insert(key, Sharing { ahead, ventures });
+    }
     add_busy(tx, facts, limits, &takers)?;
     add_pace(tx, facts)
 }
@@ -107,29 +122,56 @@ impl<'a> Rivals<'a> {
     }
 }
 
-/// How many stand before a task, and whether there may be more: of more lanes than are counted,
-/// some are looked at, and those may be of others than its rivals.
-fn ahead(tx: &mut dyn Tx, rivals: &Rivals<'_>, place: Place) -> Result<(i64, bool)> {
-    let most = Value::Int(MOST_COUNTED + 1);
-    let at = [place.order_key.into(), place.task.0.into(), most];
-    let params = [vec![place.lane.into()], at.to_vec()].concat();
+/// The lanes of those who stand before a task; and how many those are, and whether there may be
+/// more: of more lanes than are counted, some are looked at, and those may be of others than its
+/// rivals.
+fn before(
+    tx: &mut dyn Tx,
+    rivals: &Rivals<'_>,
+    place: Place,
+    facts: &mut Facts,
+) -> Result<Vec<(i64, Common)>> {
+    let params = [vec![place.lane.into()], place.params()].concat();
     let (lanes, is_cut) = rivals.among(tx, Call::one(&BEFORE, params))?;
-    if lanes.is_empty() {
-        return Ok((0, is_cut));
-    }
-    let lanes: Vec<String> = lanes.iter().map(|(id, _)| id.to_string()).collect();
-    let params = [vec![lanes.into()], at.to_vec()].concat();
-    let count = tx.run(Call::one(&AHEAD, params))?.first().map_or(Ok(0), |row| row.int(0))?;
-    Ok((count, is_cut))
+    facts.line.ahead = ahead(tx, lanes.iter(), place)?;
+    facts.line.more_ahead = is_cut;
+    Ok(lanes)
 }
 
-/// How many ventures take turns in the queue, or some of them where it has more lanes than are
+/// How many of these lanes stand before a task.
+fn ahead<'l>(
+    tx: &mut dyn Tx,
+    lanes: impl Iterator<Item = &'l (i64, Common)>,
+    place: Place,
+) -> Result<i64> {
+    let lanes: Vec<String> = lanes.map(|(id, _)| id.to_string()).collect();
+    if lanes.is_empty() {
+        return Ok(0);
+    }
+    let params = [vec![lanes.into()], place.params()].concat();
+    tx.run(Call::one(&AHEAD, params))?.first().map_or(Ok(0), |row| row.int(0))
+}
+
+/// The lanes of the queue in which something is ready, or some of them where it has more than are
 /// looked at.
-fn ventures(tx: &mut dyn Tx, rivals: &Rivals<'_>, queue: &str) -> Result<i64> {
+fn waiting(tx: &mut dyn Tx, rivals: &Rivals<'_>, queue: &str) -> Result<Vec<(i64, Common)>> {
     let params = vec![queue.into(), Value::Int(MOST_COUNTED + 1)];
-    let (lanes, _) = rivals.among(tx, Call::one(&WAITING, params))?;
-    let ventures: BTreeSet<&str> = lanes.iter().map(|(_, lane)| lane.venture.as_str()).collect();
-    Ok(ventures.len() as i64)
+    Ok(rivals.among(tx, Call::one(&WAITING, params))?.0)
+}
+
+/// How many ventures take turns in these lanes.
+fn ventures<'l>(lanes: impl Iterator<Item = &'l (i64, Common)>) -> i64 {
+    lanes.map(|(_, lane)| lane.venture.as_str()).collect::<BTreeSet<_>>().len() as i64
+}
+
+/// The limits and rates that are reached, and bind neither the whole line nor all of its venture.
+fn shared(facts: &Facts) -> Vec<Key> {
+    let is_reached =
+        |bound: &&Bound| is_full(bound, &facts.counts) || is_spent(bound, &facts.counts);
+    let reached = facts.bounds.iter().filter(is_reached).map(|bound| bound.key.clone());
+    reached
+        .filter(|key| matches!(key.scope, Scope::Portfolio | Scope::Stage | Scope::Agent))
+        .collect()
 }
 
 /// If no session that would take it has a free slot: that; or their types, where each holds all
@@ -139,7 +181,7 @@ fn add_busy(tx: &mut dyn Tx, facts: &mut Facts, limits: &Limits, takers: &[OfQue
         return Ok(());
     }
     let ids: Vec<String> = takers.iter().map(|session| session.id.to_string()).collect();
-    let rows = tx.run(Call::one(&HELD, vec![ids.into()]))?;
+    let rows = tx.run(Call::one(&HELD, vec![ids.into(), MOST_HELD.into()]))?;
     let read = |row: &Row| Ok((row.text(0)?.to_owned(), row.int(1)?));
     let held = rows.iter().map(read).collect::<Result<HashMap<String, i64>>>()?;
     let held = |session: &OfQueue| held.get(&session.id.to_string()).copied().unwrap_or(0);

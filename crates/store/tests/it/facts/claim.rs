@@ -6,7 +6,7 @@ use windlass_domain::id::TaskId;
 use windlass_domain::profile::Profile;
 use windlass_domain::state::State;
 use windlass_store::statement::Dialect;
-use windlass_store::task::{Assignment, Claim};
+use windlass_store::task::{Assignment, Claim, HELD_PART, UNNAMED_LIMIT};
 
 conformance!(
     tasks_are_claimed_by_priority_then_time_then_id,
@@ -32,6 +32,8 @@ conformance!(
     the_same_claim_many_times_at_once_takes_once,
     a_claim_id_belongs_to_its_session,
     an_assignment_carries_payload_checkpoint_and_attempt,
+    what_a_session_does_not_know_is_told_in_parts,
+    what_nobody_renews_is_told_first,
 );
 
 fn ids(held: &[Assignment]) -> Vec<TaskId> {
@@ -364,4 +366,60 @@ async fn an_assignment_carries_payload_checkpoint_and_attempt(dialect: Dialect) 
     let again = world.claim("w2", 1).await.pop().unwrap();
     assert_eq!(again.task.checkpoint, Some(serde_json::json!({"at": 3})));
     assert_eq!(again.attempt, 2);
+}
+
+/// How many a session is told of each time, if it names all that it was told of before.
+async fn told_each_time(world: &World, session: &str) -> Vec<usize> {
+    let (mut known, mut counts) = (Vec::new(), Vec::new());
+    loop {
+        let told = world.tasks.unknown_to(session, known.clone()).await.unwrap();
+        if told.is_empty() {
+            break;
+        }
+        counts.push(told.len());
+        known.extend(told.iter().map(|held| held.lease_id));
+    }
+    let mut held: Vec<_> = world.tasks.held_by(session).await.unwrap();
+    held.retain(|(_, lease)| !known.contains(lease));
+    assert_eq!(held, [], "nobody was told of these");
+    let once: std::collections::HashSet<_> = known.iter().collect();
+    assert_eq!(once.len(), known.len(), "told twice");
+    counts
+}
+
+/// All were told at once, each with its payload.
+async fn what_a_session_does_not_know_is_told_in_parts(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let many = 2 * UNNAMED_LIMIT + 7;
+    world.submit_all((0..many).map(|_| job()).collect()).await;
+    assert_eq!(world.claim("w1", many).await.len(), many);
+    assert_eq!(told_each_time(&world, "w1").await, [UNNAMED_LIMIT, UNNAMED_LIMIT, 7]);
+    // Ten of these are more than eight MiB.
+    let large = || task(|r| r.payload = serde_json::json!("x".repeat(1_000_000)));
+    for _ in 0..=2 * HELD_PART {
+        world.submit(large()).await;
+    }
+    assert_eq!(world.claim("w2", 100).await.len(), 2 * HELD_PART + 1);
+    assert_eq!(told_each_time(&world, "w2").await, [HELD_PART, HELD_PART, 1]);
+}
+
+/// Whoever holds more than a heartbeat can name beats in parts: what the other parts name must not
+/// stand before what it does not know at all.
+async fn what_nobody_renews_is_told_first(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let urgent = || task(|r| r.priority = Some(9));
+    world.submit_all((0..2 * UNNAMED_LIMIT).map(|_| urgent()).collect()).await;
+    let known = world.claim("w1", 2 * UNNAMED_LIMIT).await;
+    let job = world.submit(job()).await;
+    // A delegation has no expiry before its first beat.
+    let delegation = world.submit(delegation(|r| r.queue = Some("q".into()))).await;
+    assert_eq!(world.claim("w1", 9).await.len(), 2);
+    world.pass_ms(1);
+    for held in &known {
+        world.beat(held).await.unwrap();
+    }
+    let named = known[..10].iter().map(|held| held.lease_id).collect();
+    let told = world.tasks.unknown_to("w1", named).await.unwrap();
+    assert_eq!(told.len(), UNNAMED_LIMIT);
+    assert_eq!(ids(&told[..2]), [delegation, job]);
 }

@@ -9,7 +9,7 @@ use windlass_domain::state::State;
 use windlass_domain::task::NewTask;
 use windlass_domain::time::Timestamp;
 use windlass_store::statement::Dialect;
-use windlass_store::task::{Cursor, Filter, Order, Task};
+use windlass_store::task::{Cursor, Filter, ORDER, Order, Task};
 
 conformance!(
     each_filter_gives_exactly_the_tasks_it_names,
@@ -32,7 +32,7 @@ fn filter(change: impl FnOnce(&mut Filter)) -> Filter {
 }
 
 async fn list(world: &World, filter: Filter) -> Vec<TaskId> {
-    let page = world.tasks.list(filter, Order::OldestFirst, None, 1_000).await.unwrap();
+    let page = world.tasks.list(filter, Order::Ascending, None, 1_000).await.unwrap();
     assert_eq!(page.next, None);
     page.items.into_iter().map(|t| t.id).collect()
 }
@@ -220,16 +220,16 @@ async fn the_newest_come_first_unless_asked_otherwise(dialect: Dialect) {
         world.pass_ms(1);
     }
     let everything = Filter::default();
-    assert_eq!(pages(&world, &everything, Order::OldestFirst, 10).await, ids);
+    assert_eq!(pages(&world, &everything, Order::Ascending, 10).await, ids);
     ids.reverse();
-    assert_eq!(pages(&world, &everything, Order::default(), 10).await, ids);
-    assert_eq!(pages(&world, &everything, Order::NewestFirst, 2).await, ids);
+    assert_eq!(pages(&world, &everything, ORDER, 10).await, ids);
+    assert_eq!(pages(&world, &everything, Order::Descending, 2).await, ids);
 }
 
 async fn a_page_has_at_most_its_limit(dialect: Dialect) {
     let world = World::new(dialect).await;
     world.submit_all((0..5).map(|_| job()).collect()).await;
-    let page = world.tasks.list(Filter::default(), Order::NewestFirst, None, 3).await.unwrap();
+    let page = world.tasks.list(Filter::default(), Order::Descending, None, 3).await.unwrap();
     let last: &Task = &page.items[2];
     assert_eq!(page.items.len(), 3);
     assert_eq!(page.next, Some(Cursor { created_at: last.created_at, id: last.id }));
@@ -237,11 +237,11 @@ async fn a_page_has_at_most_its_limit(dialect: Dialect) {
 
 async fn the_last_page_says_so(dialect: Dialect) {
     let world = World::new(dialect).await;
-    let none = world.tasks.list(Filter::default(), Order::NewestFirst, None, 3).await.unwrap();
+    let none = world.tasks.list(Filter::default(), Order::Descending, None, 3).await.unwrap();
     assert_eq!((none.items, none.next), (vec![], None));
     world.submit_all((0..6).map(|_| job()).collect()).await;
-    let first = world.tasks.list(Filter::default(), Order::NewestFirst, None, 3).await.unwrap();
-    let second = world.tasks.list(Filter::default(), Order::NewestFirst, first.next, 3);
+    let first = world.tasks.list(Filter::default(), Order::Descending, None, 3).await.unwrap();
+    let second = world.tasks.list(Filter::default(), Order::Descending, first.next, 3);
     let second = second.await.unwrap();
     assert_eq!((second.items.len(), second.next), (3, None));
 }
@@ -249,7 +249,7 @@ async fn the_last_page_says_so(dialect: Dialect) {
 async fn pages_over_equal_times_give_every_task_once_while_others_are_submitted(dialect: Dialect) {
     let world = World::new(dialect).await;
     for size in [1, 3, 7] {
-        for order in [Order::NewestFirst, Order::OldestFirst] {
+        for order in [Order::Descending, Order::Ascending] {
             let queue = format!("{size}-{order:?}");
             let new = || task(|r| r.queue = Some(queue.clone()));
             let batch: Vec<_> = (0..20).map(|_| new()).collect();
@@ -272,7 +272,7 @@ async fn pages_over_equal_times_give_every_task_once_while_others_are_submitted(
             let distinct: BTreeSet<_> = seen.iter().copied().collect();
             assert_eq!(distinct.len(), seen.len(), "{queue} repeats");
             assert!(distinct.is_superset(&expected), "{queue} skips");
-            if order == Order::NewestFirst {
+            if order == Order::Descending {
                 assert_eq!(distinct, expected);
             }
         }
@@ -308,10 +308,10 @@ async fn pages_of_every_driver_agree_with_one_big_page(dialect: Dialect) {
                 world.cancel(new.id).await.unwrap();
             }
         }
-        let whole = pages(&world, filter, Order::NewestFirst, 100).await;
+        let whole = pages(&world, filter, Order::Descending, 100).await;
         assert_eq!(whole.len(), 9, "{filter:?}");
-        assert_eq!(pages(&world, filter, Order::NewestFirst, 2).await, whole, "{filter:?}");
-        let mut reversed = pages(&world, filter, Order::OldestFirst, 4).await;
+        assert_eq!(pages(&world, filter, Order::Descending, 2).await, whole, "{filter:?}");
+        let mut reversed = pages(&world, filter, Order::Ascending, 4).await;
         reversed.reverse();
         assert_eq!(reversed, whole, "{filter:?}");
     }
@@ -323,7 +323,7 @@ async fn a_listed_task_is_shown_whole(dialect: Dialect) {
     world.tell(&held, Some("[1]"), Some("0.5")).await.unwrap();
     let shown = world.show(held.task.id).await;
     for filter in [Filter::default(), filter(|f| f.agent = Some("a".into()))] {
-        let page = world.tasks.list(filter, Order::NewestFirst, None, 10).await.unwrap();
+        let page = world.tasks.list(filter, Order::Descending, None, 10).await.unwrap();
         assert_eq!(page.items, std::slice::from_ref(&shown));
     }
 }

@@ -9,6 +9,7 @@ use serde_json::json;
 use uuid::Uuid;
 use windlass_domain::id::MessageId;
 use windlass_domain::message::{LEASE_MS, NewMessage, Reason, Status};
+use windlass_domain::page::{Order, Part};
 use windlass_domain::refusal::Refusal;
 use windlass_domain::trouble::{self, Event};
 use windlass_store::dead_letter::{DeadLetters, Deed, Filter as Letters, Redelivery};
@@ -367,6 +368,12 @@ async fn what_a_message_shows_as_its_correlation_finds_it(dialect: Dialect) {
     let (page, next) = messages(&world).list(of(None), next, 1).await.unwrap();
     assert_eq!((page[0].id.to_string(), page[0].correlation_id.as_str()), (id.into(), id));
     assert_eq!((page.len(), next), (1, None));
+    // The other way round it comes first, and the next page does not show it again.
+    let part = |after| Part::new(Order::Ascending, after, 1);
+    let (page, next) = messages(&world).page(of(None), part(None)).await.unwrap();
+    assert_eq!((page.len(), page[0].id.to_string()), (1, id.into()));
+    let (page, next) = messages(&world).page(of(None), part(next)).await.unwrap();
+    assert_eq!((page.len(), page[0].id, next), (1, answer.id, None));
     assert!(messages(&world).list(of(Some("y")), None, 9).await.unwrap().0.is_empty());
     assert_eq!(messages(&world).list(of(Some("x")), None, 9).await.unwrap().0.len(), 1);
 }

@@ -3,6 +3,7 @@
 use super::step::{done, record};
 use crate::world::*;
 use serde_json::json;
+use windlass_domain::page::{Order, Part};
 use windlass_store::statement::Dialect;
 use windlass_store::step::{PAGE_BYTES, Step, Steps};
 use windlass_store::task::{Assignment, Finishing, STEPS_BYTES, STEPS_LIMIT};
@@ -12,6 +13,7 @@ conformance!(
     one_big_step_comes_along_and_no_more,
     the_assignments_of_an_answer_share_its_bytes,
     pages_of_big_steps_are_bounded_and_lead_to_the_end,
+    pages_of_big_steps_are_bounded_from_the_last_on_too,
     a_page_of_small_steps_is_bounded_by_their_number,
 );
 
@@ -97,6 +99,27 @@ async fn pages_of_big_steps_are_bounded_and_lead_to_the_end(dialect: Dialect) {
         }
     }
     assert_eq!((seen, pages), (all, 3));
+}
+
+async fn pages_of_big_steps_are_bounded_from_the_last_on_too(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let held = world.running(job()).await;
+    let all = (2 * PAGE_BYTES / STEPS_BYTES) as usize + 1;
+    record_all(&world, &held, all, STEPS_BYTES - 2).await;
+    let steps = Steps::new(world.store.clone());
+    let (mut seen, mut pages, mut after) = (Vec::new(), 0, None);
+    loop {
+        let part = Part::new(Order::Descending, after, 1_000);
+        let page = steps.part(held.task.id, part).await.unwrap();
+        assert!(bytes(&page.steps) <= PAGE_BYTES);
+        after = page.steps.last().map(|step| step.seq);
+        (seen, pages) = ([seen, page.steps].concat(), pages + 1);
+        if page.complete {
+            break;
+        }
+    }
+    let wanted: Vec<String> = (0..all).rev().map(|n| format!("s{n}")).collect();
+    assert_eq!((names(&seen), pages), (wanted.iter().map(String::as_str).collect(), 3));
 }
 
 async fn a_page_of_small_steps_is_bounded_by_their_number(dialect: Dialect) {

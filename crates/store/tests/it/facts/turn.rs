@@ -25,6 +25,7 @@ conformance!(
     a_task_that_parks_makes_room_at_once,
     a_venture_of_many_lanes_gets_no_more_turns_than_others,
     of_hundreds_of_lanes_the_most_urgent_tasks_come_first,
+    priorities_of_a_venture_hold_between_nodes,
     what_another_node_was_heard_to_submit_does_not_wait_for_the_backlog,
 );
 
@@ -280,6 +281,46 @@ async fn tasks_that_another_node_submits_are_found(dialect: Dialect) {
         assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
         assert_eq!(world.claim("w1", 5).await.len(), 2);
     }
+}
+
+/// Nodes take the heads of lanes from under each other: what comes behind a head that is gone must
+/// not go before the more urgent of another lane. A SQLite file has one node.
+async fn priorities_of_a_venture_hold_between_nodes(dialect: Dialect) {
+    const STAGES: usize = 30;
+    let world = World::with_real_clock(dialect).await;
+    let mut nodes = vec![world.tasks.clone()];
+    if dialect == Dialect::Postgres {
+        nodes.push(Tasks::new(world.store.clone()));
+    }
+    let new = |stage: usize, priority: i32| {
+        task(|r| {
+            r.venture = Some("v".into());
+            r.stage = Some(format!("s{stage}"));
+            r.priority = Some(priority);
+        })
+    };
+    let steps = [9, 5, 3, 1, 0, -5];
+    let all = (0..STAGES * 4).map(|n| new(n % STAGES, steps[(n * 7 + n / STAGES) % steps.len()]));
+    world.submit_all(all.collect()).await;
+    // Each node knows all heads before the other begins to take them.
+    let mut order = Vec::new();
+    for turn in 0..STAGES * 4 {
+        let node = &nodes[turn / 5 % nodes.len()];
+        let held = node.claim(claim_of("w1", &["q"], 1)).await.unwrap();
+        order.extend(held.iter().map(|held| held.task.priority));
+    }
+    assert_eq!(order.len(), STAGES * 4, "each claim has got one");
+    assert!(order.is_sorted_by(|a, b| a >= b), "{order:?}");
+    // A task that comes later, more urgent than all others that are left.
+    world.submit_all((0..STAGES).flat_map(|stage| [new(stage, 9), new(stage, 0)]).collect()).await;
+    let (first, last) = (&nodes[0], &nodes[nodes.len() - 1]);
+    assert_eq!(last.claim(claim_of("w2", &["q"], 1)).await.unwrap().len(), 1);
+    assert_eq!(first.claim(claim_of("w1", &["q"], STAGES - 1)).await.unwrap().len(), STAGES - 1);
+    let late = new(7, 5);
+    let id = late.id;
+    assert!(last.submit(vec![late]).await.iter().all(Result::is_ok));
+    let next = last.claim(claim_of("w2", &["q"], 1)).await.unwrap();
+    assert_eq!(next[0].task.id, id);
 }
 
 async fn the_more_urgent_task_of_a_venture_goes_first_whatever_its_agent(dialect: Dialect) {

@@ -4,9 +4,10 @@
 use super::wait::{park, with_key};
 use crate::world::*;
 use uuid::Uuid;
+use windlass_domain::approval::token::Token;
 use windlass_domain::approval::{Choice, QuestionRequest};
 use windlass_domain::command::Command;
-use windlass_domain::id::{SessionId, StepId, TaskId};
+use windlass_domain::id::{ApprovalId, SessionId, StepId, TaskId};
 use windlass_domain::limit::{Limits, Mode, Pause, Rate, Rule, Scope};
 use windlass_domain::pins::Pins;
 use windlass_domain::profile::Kind;
@@ -14,7 +15,8 @@ use windlass_domain::state::State;
 use windlass_domain::step::{StepInput, check};
 use windlass_domain::task::NewTask;
 use windlass_domain::wait::Until;
-use windlass_domain::why::Reason;
+use windlass_domain::why::{Reason, Voices};
+use windlass_store::approval::{Deciding, Issue, Issued, Right};
 use windlass_store::limit::LimitRules;
 use windlass_store::session::{NewSession, Routes, Sessions, TTL_MS};
 use windlass_store::statement::Dialect;
@@ -26,7 +28,7 @@ conformance!(
     a_held_task_says_who_holds_it_and_whether_the_lease_has_run_out,
     a_scheduled_task_says_for_when_until_its_time_comes,
     a_task_that_backs_off_says_until_when_and_after_which_error,
-    a_question_says_how_many_voices_it_has,
+    a_question_says_who_has_voted_and_who_has_a_token,
     a_parked_task_says_what_it_waits_for,
     a_step_in_doubt_is_named,
     a_ledger_is_run_elsewhere,
@@ -154,25 +156,74 @@ async fn a_task_that_backs_off_says_until_when_and_after_which_error(dialect: Di
     assert_eq!(codes(&world, held.task.id).await, ["ready"]);
 }
 
-async fn a_question_says_how_many_voices_it_has(dialect: Dialect) {
+async fn issue(world: &World, approval: ApprovalId, to: &str, expires_ms: i64) -> Issued {
+    let chance = [Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4()];
+    let token = Token::new(Uuid::now_v7(), chance);
+    let (approver, issued_by) = (to.to_owned(), "operator".to_owned());
+    let issue = Issue { approval, approver, expires_ms, issued_by, token };
+    world.approvals().issue(issue).await.unwrap()
+}
+
+async fn a_question_says_who_has_voted_and_who_has_a_token(dialect: Dialect) {
     let world = World::new(dialect).await;
     let held = world.running(job()).await;
     let question = QuestionRequest {
         gate: "pay".into(),
         action: "transfer".into(),
         expires_ms: Some(60_000),
-        approvers: Some(2),
+        approvers: Some(20),
         ..QuestionRequest::default()
     };
     let asked = world.asked(&held, question.validate("").unwrap()).await;
-    world.vote(asked.id, "olga", Choice::Approve).await.unwrap();
-    let told = the_reason(&world, held.task.id).await;
-    let Reason::WaitingForApproval { approval_id, gate, action, required, approvals, until } = told
-    else {
-        panic!("{told:?}")
+    let (began, until) = (world.now(), Some(world.now().plus_ms(60_000)));
+    let expected = Reason::WaitingForApproval {
+        approval_id: asked.id,
+        gate: "pay".into(),
+        action: "transfer".into(),
+        required: 20,
+        approvals: 0,
+        until,
+        voices: Voices::default(),
     };
-    assert_eq!((approval_id, gate.as_str(), action.as_str()), (asked.id, "pay", "transfer"));
-    assert_eq!((required, approvals, until), (2, 1, Some(world.now().plus_ms(60_000))));
+    assert_eq!(the_reason(&world, held.task.id).await, expected);
+    // Of twelve who get a token one votes with it, one's token has passed, and two get another.
+    let mut first = None;
+    for n in 0..12 {
+        let expires_ms = if n == 1 { 5_000 } else { 50_000 };
+        let issued = issue(&world, asked.id, &format!("t{n}"), expires_ms).await;
+        first.get_or_insert(issued.token);
+        world.pass_ms(1);
+    }
+    let right = Right::Token(first.unwrap());
+    let deciding = Deciding { right, ..deciding(ApprovalId(Uuid::nil()), "", Choice::Approve) };
+    world.approvals().decide(deciding).await.unwrap();
+    world.set_now(began.plus_ms(5_000));
+    for n in [2, 3] {
+        issue(&world, asked.id, &format!("t{n}"), 1_000).await;
+        world.pass_ms(1);
+    }
+    for n in 0..11 {
+        world.vote(asked.id, &format!("v{n}"), Choice::Approve).await.unwrap();
+        world.pass_ms(1);
+    }
+    let told = the_reason(&world, held.task.id).await;
+    let Reason::WaitingForApproval { approvals, voices, .. } = told else { panic!("{told:?}") };
+    assert_eq!(approvals, 12);
+    let voters: Vec<&str> = voices.voters.iter().map(|voter| voter.actor.as_str()).collect();
+    assert_eq!(voters, ["t0", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8"]);
+    assert!(voices.voters.iter().all(|voter| voter.choice == Choice::Approve));
+    assert_eq!(voices.voters[1].at, began.plus_ms(5_002));
+    let holders = &voices.token_holders;
+    let names: Vec<&str> = holders.iter().map(|holder| holder.approver.as_str()).collect();
+    assert_eq!(names, ["t4", "t5", "t6", "t7", "t8", "t9", "t10", "t11", "t2", "t3"]);
+    assert_eq!(holders[8].expires_at, began.plus_ms(6_000));
+    assert_eq!((voices.more_voters, voices.more_token_holders), (2, 0));
+    for n in 12..15 {
+        issue(&world, asked.id, &format!("t{n}"), 50_000).await;
+    }
+    let told = the_reason(&world, held.task.id).await;
+    let Reason::WaitingForApproval { voices, .. } = told else { panic!("{told:?}") };
+    assert_eq!((voices.token_holders.len(), voices.more_token_holders), (10, 3));
 }
 
 async fn a_parked_task_says_what_it_waits_for(dialect: Dialect) {
@@ -260,8 +311,9 @@ async fn a_reached_limit_says_who_holds_the_slots(dialect: Dialect) {
     world.submit(of("other")).await;
     world.claim(&session, 1).await;
     let id = world.submit(of("acme")).await;
-    let told = the_reason(&world, id).await;
-    let Reason::LimitReached { scope, name, limit, held: count, holders } = told else {
+    let told = why(&world, id).await;
+    assert!(matches!(told[1..], [Reason::InLine { ahead: 0, .. }]), "{told:?}");
+    let Reason::LimitReached { scope, name, limit, held: count, holders } = told[0].clone() else {
         panic!("{told:?}")
     };
     assert_eq!((scope, name.as_deref()), (Scope::Venture, Some("acme")));

@@ -7,7 +7,7 @@ use windlass_domain::id::{SessionId, TaskId};
 use windlass_domain::limit::{Mode, Rule, Scope};
 use windlass_domain::profile::Kind;
 use windlass_domain::task::NewTask;
-use windlass_domain::why::Reason;
+use windlass_domain::why::{MOST_HELD, Reason};
 use windlass_store::session::{NewSession, Routes, Sessions};
 use windlass_store::statement::Dialect;
 
@@ -22,6 +22,7 @@ conformance!(
     no_free_slot_is_a_reason_until_one_is_free,
     those_who_hold_longest_are_named_whichever_worker_it_is,
     a_worker_that_goes_beyond_its_slots_is_not_busy,
+    ten_thousand_tasks_of_one_worker_are_counted_and_no_more,
     busy_workers_of_different_types_are_told_together,
     what_no_such_worker_takes_stands_before_nobody,
     what_is_stopped_stands_before_nobody_who_is_not,
@@ -63,8 +64,9 @@ async fn workers_that_hold_all_their_type_allows_are_named(dialect: Dialect) {
     assert_eq!(codes(&world, first).await, ["ready"]);
     world.claim(&session, 1).await;
     let next = world.submit(job()).await;
-    let told = the_reason(&world, next).await;
-    let Reason::LimitReached { scope, name, limit, held, holders } = told else {
+    let mut told = why(&world, next).await;
+    assert!(matches!(told[1..], [Reason::InLine { ahead: 0, .. }]), "{told:?}");
+    let Reason::LimitReached { scope, name, limit, held, holders } = told.remove(0) else {
         panic!("{told:?}")
     };
     assert_eq!((scope, name.as_deref(), limit, held), (Scope::WorkerType, Some("crew"), 1, 1));
@@ -86,8 +88,11 @@ async fn workers_that_hold_more_than_a_lowered_limit_are_told_as_they_are(dialec
     let next = world.submit(job()).await;
     for lowered in [2, 0] {
         put(&world, Rule { max_active: Some(lowered), ..rule(Scope::WorkerType, "crew") }).await;
-        let told = the_reason(&world, next).await;
-        let Reason::LimitReached { limit, held, holders, .. } = told else { panic!("{told:?}") };
+        let mut told = why(&world, next).await;
+        assert!(matches!(told[1..], [Reason::InLine { ahead: 0, .. }]), "{told:?}");
+        let Reason::LimitReached { limit, held, holders, .. } = told.remove(0) else {
+            panic!("{told:?}")
+        };
         assert_eq!((limit, held, holders.len()), (lowered, 5, 5));
     }
 }
@@ -262,6 +267,33 @@ async fn a_worker_that_goes_beyond_its_slots_is_not_busy(dialect: Dialect) {
     world.claim(&session, 2).await;
     let next = world.submit(job()).await;
     assert_eq!(codes(&world, next).await, ["ready"], "it asks for more than it said");
+}
+
+/// Its slots do not bound what a worker holds, and `why` counted whatever it was.
+async fn ten_thousand_tasks_of_one_worker_are_counted_and_no_more(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    world.tasks.bind(None);
+    let session = typed(&world, Some("crew"), 1).await;
+    let mut holding = 0;
+    let mut told = Vec::new();
+    for more in [MOST_HELD - 1, 1, 1] {
+        holding += more;
+        for part in (0..more).collect::<Vec<_>>().chunks(1_000) {
+            world.submit_all(part.iter().map(|_| job()).collect()).await;
+            assert_eq!(world.claim(&session, 1_000).await.len(), part.len());
+        }
+        put(&world, Rule { max_active: Some(1), ..rule(Scope::WorkerType, "crew") }).await;
+        let next = world.submit(job()).await;
+        let reasons = why(&world, next).await;
+        let of_type = reasons.iter().find_map(|reason| match reason {
+            Reason::LimitReached { scope: Scope::WorkerType, held, .. } => Some(*held),
+            _ => None,
+        });
+        told.push((holding, of_type.expect("the limit of its type")));
+        world.cancel(next).await.unwrap();
+    }
+    let most = MOST_HELD;
+    assert_eq!(told, [(most - 1, most - 1), (most, most), (most + 1, most)]);
 }
 
 async fn busy_workers_of_different_types_are_told_together(dialect: Dialect) {

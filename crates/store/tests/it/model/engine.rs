@@ -117,6 +117,7 @@ impl Engine {
     async fn claim(&mut self, take: &Take) -> Vec<String> {
         let claim = Claim {
             claim: claim_id(take.claim),
+            may_repeat: true,
             session: session(take.session),
             worker_type: None,
             queues: take.queues.iter().map(|&q| queue(q)).collect(),

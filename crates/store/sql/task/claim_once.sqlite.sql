@@ -1,0 +1,2 @@
+-- There is one writer.
+SELECT 1 WHERE FALSE
