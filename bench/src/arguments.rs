@@ -10,7 +10,7 @@ Usage: store-bench [--quick | --smoke] [--engine sqlite|postgres] [--only NAME] 
   --quick              about a minute an engine; without it about ten
   --smoke              the smallest sizes: shows that everything runs, and no figures
   --engine NAME        only this database; both otherwise
-  --only NAME          reference, hot, group, claim, snapshot, disk, latency, http, crowd,
+  --only NAME          reference, hot, kept, group, claim, snapshot, disk, latency, http, crowd,
                        steps, wake, flow, inference or message; may be repeated
   --folder PATH        where SQLite's files go; must be on a real disk
   --snapshot-seconds N for how long the old snapshot is held
@@ -19,9 +19,10 @@ Usage: store-bench [--quick | --smoke] [--engine sqlite|postgres] [--only NAME] 
 
 PostgreSQL's superuser URL is read from WINDLASS_TEST_POSTGRES: see scripts/bench-store.";
 
-const PARTS: [&str; 14] = [
+const PARTS: [&str; 15] = [
     "reference",
     "hot",
+    "kept",
     "group",
     "claim",
     "snapshot",
@@ -62,6 +63,8 @@ pub struct Sizes {
     pub rounds: usize,
     /// Callers, batch, tasks a round.
     pub shapes: Vec<(usize, usize, usize)>,
+    /// Tasks a round beside the floor with history and indexes.
+    pub kept_tasks: usize,
     /// Tasks a round with 32 callers that submit one at a time.
     pub group_tasks: usize,
     pub finished: usize,
@@ -114,6 +117,7 @@ impl Sizes {
                 (32, 100, 32_000),
                 (32, 1_000, 64_000),
             ],
+            kept_tasks: 30_000,
             group_tasks: 12_800,
             finished: 1_000_000,
             not_due: 100_000,
@@ -149,6 +153,7 @@ impl Sizes {
                 (32, 1, 960),
                 (32, 100, 6_400),
             ],
+            kept_tasks: 10_000,
             group_tasks: 3_200,
             finished: 100_000,
             not_due: 10_000,
@@ -177,6 +182,7 @@ impl Sizes {
             name: "smoke",
             rounds: 1,
             shapes: vec![(1, 1, 3), (1, 10, 20), (4, 5, 40)],
+            kept_tasks: 1_000,
             group_tasks: 64,
             finished: 500,
             not_due: 50,

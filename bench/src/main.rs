@@ -17,6 +17,7 @@ mod group_commit;
 mod hot;
 mod http;
 mod inference;
+mod kept;
 mod latency;
 mod load;
 mod message;
@@ -65,6 +66,9 @@ async fn run(arguments: &Arguments) -> Result<()> {
         }
         if arguments.wants("hot") {
             hot::run(engine, &arguments.sizes).await?;
+        }
+        if arguments.wants("kept") {
+            kept::run(engine, &arguments.sizes).await?;
         }
         if arguments.wants("group") {
             group_commit::run(engine, &arguments.sizes).await?;

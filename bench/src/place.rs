@@ -93,10 +93,32 @@ impl Place {
 
     /// The floor, with one connection a caller (SQLite has one writer, whoever calls).
     pub async fn floor(&self, callers: usize) -> Result<Side> {
-        Ok(match self {
-            Place::Sqlite { .. } => Side::Sqlite(floor::sqlite::Floor::open(&self.floor_file())?),
+        self.open_floor(callers, false).await
+    }
+
+    /// The floor with the rows and indexes of ours, and none of its rules. From now on this place
+    /// has no plain floor any more.
+    pub async fn kept(&self, callers: usize) -> Result<Side> {
+        match self {
+            Place::Sqlite { .. } => {
+                let file = rusqlite::Connection::open(self.floor_file())?;
+                file.execute_batch(include_str!("../sql/sqlite/kept.sql"))?;
+            }
             Place::Postgres { .. } => {
-                Side::Postgres(floor::postgres::Floor::open(&self.url(), callers).await?)
+                let kept = include_str!("../sql/postgres/kept.sql");
+                connect(&self.url()).await?.batch_execute(kept).await?;
+            }
+        }
+        self.open_floor(callers, true).await
+    }
+
+    async fn open_floor(&self, callers: usize, keeps: bool) -> Result<Side> {
+        Ok(match self {
+            Place::Sqlite { .. } => {
+                Side::Sqlite(floor::sqlite::Floor::open(&self.floor_file(), keeps)?)
+            }
+            Place::Postgres { .. } => {
+                Side::Postgres(floor::postgres::Floor::open(&self.url(), callers, keeps).await?)
             }
         })
     }

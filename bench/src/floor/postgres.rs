@@ -27,17 +27,35 @@ struct Connection {
 const SETTINGS: &str = "SET synchronous_commit = on; SET jit = off; SET enable_seqscan = off;
     SET enable_bitmapscan = off; SET plan_cache_mode = force_generic_plan";
 
+/// Submit, claim and complete; with a row of history each, where that is kept.
+fn texts(keeps: bool) -> [&'static str; 3] {
+    if keeps {
+        [
+            include_str!("../../sql/postgres/submit_kept.sql"),
+            include_str!("../../sql/postgres/claim_kept.sql"),
+            include_str!("../../sql/postgres/complete_kept.sql"),
+        ]
+    } else {
+        [
+            include_str!("../../sql/postgres/submit.sql"),
+            include_str!("../../sql/postgres/claim.sql"),
+            include_str!("../../sql/postgres/complete.sql"),
+        ]
+    }
+}
+
 impl Floor {
-    pub async fn open(url: &str, connections: usize) -> Result<Floor> {
+    pub async fn open(url: &str, connections: usize, keeps: bool) -> Result<Floor> {
+        let [submit, claim, complete] = texts(keeps);
         let mut opened = Vec::with_capacity(connections);
         for _ in 0..connections {
             let client = place::connect(url).await?;
             client.batch_execute(SETTINGS).await?;
             opened.push(Connection {
-                submit: client.prepare(include_str!("../../sql/postgres/submit.sql")).await?,
-                claim: client.prepare(include_str!("../../sql/postgres/claim.sql")).await?,
+                submit: client.prepare(submit).await?,
+                claim: client.prepare(claim).await?,
                 heartbeat: client.prepare(include_str!("../../sql/postgres/heartbeat.sql")).await?,
-                complete: client.prepare(include_str!("../../sql/postgres/complete.sql")).await?,
+                complete: client.prepare(complete).await?,
                 client,
             });
         }

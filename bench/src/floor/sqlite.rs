@@ -15,6 +15,8 @@ use windlass_domain::task::NewTask;
 #[derive(Clone)]
 pub struct Floor {
     writer: Arc<Mutex<Connection>>,
+    /// Whether each change gets its row of history.
+    keeps: bool,
 }
 
 /// What the store sets on its own file; the log is copied back as often.
@@ -30,10 +32,10 @@ pub fn create(path: &Path) -> Result<()> {
 }
 
 impl Floor {
-    pub fn open(path: &Path) -> Result<Floor> {
+    pub fn open(path: &Path, keeps: bool) -> Result<Floor> {
         let connection = Connection::open(path)?;
         connection.execute_batch(SETTINGS)?;
-        Ok(Floor { writer: Arc::new(Mutex::new(connection)) })
+        Ok(Floor { writer: Arc::new(Mutex::new(connection)), keeps })
     }
 
     /// One transaction.
@@ -45,6 +47,23 @@ impl Floor {
             connection.prepare_cached("COMMIT")?.execute([])?;
             Ok(value)
         })
+    }
+
+    /// A change's row of history: of a task, under an id of its own.
+    fn keep(
+        &self,
+        connection: &Connection,
+        [id, change]: [&str; 2],
+        (from, to, event): (Option<&str>, &str, &str),
+        lease: Option<&str>,
+        now: i64,
+    ) -> Result<()> {
+        if self.keeps {
+            let text = include_str!("../../sql/sqlite/history.sql");
+            let mut history = connection.prepare_cached(text)?;
+            history.execute(params![id, change, from, to, event, ACTOR, lease, now])?;
+        }
+        Ok(())
     }
 
     pub fn submit(&self, tasks: &[NewTask]) -> Result<()> {
@@ -59,6 +78,7 @@ impl Floor {
                 let id: &str = text(&task.id.0, &mut buffer);
                 spec.execute(params![id, QUEUE, task.payload, task.request_digest, now, ACTOR])?;
                 state.execute(params![id, QUEUE, now, ACTOR])?;
+                self.keep(connection, [id, id], (None, "pending", "submit"), None, now)?;
             }
             Ok(())
         })
@@ -83,6 +103,8 @@ impl Floor {
                 let (mut one, mut two) = (Uuid::encode_buffer(), Uuid::encode_buffer());
                 let (lease_text, change_text) = (text(&lease, &mut one), text(&change, &mut two));
                 claim.execute(params![row, lease_text, change_text, ACTOR, now, call])?;
+                let step = (Some("pending"), "running", "claim");
+                self.keep(connection, [&id, change_text], step, Some(lease_text), now)?;
                 held.push(Held { id: Uuid::parse_str(&id)?, lease });
             }
             Ok(held)
@@ -117,6 +139,8 @@ impl Floor {
                 let change = Uuid::now_v7();
                 let change = text(&change, &mut three);
                 written += complete.execute(params![id, lease, change, ACTOR, RESULT, now])?;
+                let step = (Some("running"), "completed", "complete");
+                self.keep(connection, [id, change], step, Some(lease), now)?;
             }
             all(written, held.len())
         })
