@@ -9,7 +9,7 @@ mod upstream;
 
 use crate::Result;
 use crate::arguments::{Engine, Sizes};
-use crate::place::{Place, connect};
+use crate::place::Place;
 use crate::reference;
 use crate::server::{Provider, Server};
 use crate::table::{Table, met, quantile, times};
@@ -20,6 +20,8 @@ use tokio::task::JoinSet;
 use upstream::{Pace, Upstream};
 
 const POOL: &str = "fast";
+/// Between two requests, and between two commits.
+const IDLE: Duration = Duration::from_millis(20);
 /// The key that the nodes of a cluster share; nobody else reaches them.
 const CLUSTER_KEY: &str = "bench-cluster-key";
 
@@ -31,15 +33,6 @@ pub async fn run(engine: &Engine, sizes: &Sizes) -> Result<()> {
 
 async fn post(http: &reqwest::Client, url: String, body: &Value) -> Result<Value> {
     Ok(http.post(url).json(body).send().await?.error_for_status()?.json().await?)
-}
-
-async fn commit_times(engine: &Engine, count: usize) -> Result<Vec<Duration>> {
-    match engine {
-        Engine::Sqlite { folder, .. } => reference::sqlite_commit_times(folder, count),
-        Engine::Postgres { url, .. } => {
-            reference::postgres_commit_times(&connect(url).await?, count).await
-        }
-    }
 }
 
 /// Idle: from the request to its first delta, less what the same takes at the upstream itself,
@@ -66,17 +59,17 @@ async fn first_delta(engine: &Engine, sizes: &Sizes) -> Result<()> {
         for round in 0..sizes.inferences.div_ceil(10) {
             for _ in 0..10 {
                 // The claim of the last one's successor waits by then.
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                tokio::time::sleep(IDLE).await;
                 let through = time_to_delta(&http, &server.url, pool).await?;
                 // As idle as before, in the same moment.
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                tokio::time::sleep(IDLE).await;
                 let at_upstream = time_to_delta(&http, &upstream.root(), pool).await?;
                 if round > 0 || sizes.inferences < 20 {
                     spent.push(through);
                     direct.push(at_upstream);
                 }
             }
-            commits.extend(commit_times(engine, 10).await?);
+            commits.extend(reference::commit_times(engine, 10, IDLE).await?);
         }
         rows.push((name, spent));
         drop(provider);

@@ -4,7 +4,7 @@
 use crate::Result;
 use crate::arguments::{Engine, Sizes};
 use crate::load;
-use crate::place::{Place, connect};
+use crate::place::Place;
 use crate::reference;
 use crate::table::{Table, met, quantile, times};
 use serde_json::json;
@@ -14,6 +14,9 @@ use windlass::domain::agent::AgentSpec;
 use windlass::domain::message::SendRequest;
 use windlass::sdk::MessageOptions;
 use windlass::{Engine as Windlass, Options};
+
+/// Between two messages, and between two commits.
+const IDLE: Duration = Duration::from_millis(2);
 
 pub async fn run(engine: &Engine, sizes: &Sizes) -> Result<()> {
     let place = Place::create(engine).await?;
@@ -35,7 +38,7 @@ pub async fn run(engine: &Engine, sizes: &Sizes) -> Result<()> {
             while windlass.idle_handlers() < 3 {
                 tokio::time::sleep(Duration::from_micros(200)).await;
             }
-            tokio::time::sleep(Duration::from_millis(2)).await;
+            tokio::time::sleep(IDLE).await;
             let request = SendRequest {
                 to: "ceo".into(),
                 kind: "note".into(),
@@ -48,12 +51,7 @@ pub async fn run(engine: &Engine, sizes: &Sizes) -> Result<()> {
             ours.push(begun.ok_or("the handlers are gone")? - asked);
             sent?;
         }
-        commits.extend(match engine {
-            Engine::Sqlite { folder, .. } => reference::sqlite_commit_times(folder, 20)?,
-            Engine::Postgres { url, .. } => {
-                reference::postgres_commit_times(&connect(url).await?, 20).await?
-            }
-        });
+        commits.extend(reference::commit_times(engine, 20, IDLE).await?);
     }
     handlers.stop().await;
     windlass.shutdown(Duration::from_secs(5)).await;

@@ -92,8 +92,18 @@ async fn postgres_commits(url: &str, clients: usize, count: usize) -> Result<f64
     Ok(commits)
 }
 
-/// The times of single synced commits, on a file of their own.
-pub fn sqlite_commit_times(folder: &Path, count: usize) -> Result<Vec<Duration>> {
+/// The times of single synced commits, each after a pause: as idle as what stands beside them.
+pub async fn commit_times(engine: &Engine, count: usize, idle: Duration) -> Result<Vec<Duration>> {
+    match engine {
+        Engine::Sqlite { folder, .. } => sqlite_commit_times(folder, count, idle),
+        Engine::Postgres { url, .. } => {
+            postgres_commit_times(&connect(url).await?, count, idle).await
+        }
+    }
+}
+
+/// On a file of their own.
+fn sqlite_commit_times(folder: &Path, count: usize, idle: Duration) -> Result<Vec<Duration>> {
     let folder = tempfile::tempdir_in(folder)?;
     let file = rusqlite::Connection::open(folder.path().join("reference.db"))?;
     file.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
@@ -103,7 +113,7 @@ pub fn sqlite_commit_times(folder: &Path, count: usize) -> Result<Vec<Duration>>
     insert.execute([&text])?;
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(idle);
         let started = Instant::now();
         insert.execute([&text])?;
         times.push(started.elapsed());
@@ -112,9 +122,10 @@ pub fn sqlite_commit_times(folder: &Path, count: usize) -> Result<Vec<Duration>>
 }
 
 /// The same on PostgreSQL, over its connection.
-pub async fn postgres_commit_times(
+async fn postgres_commit_times(
     client: &tokio_postgres::Client,
     count: usize,
+    idle: Duration,
 ) -> Result<Vec<Duration>> {
     let table = format!("reference_{}", Uuid::new_v4().simple());
     let create = format!("SET synchronous_commit = on; CREATE TABLE {table} (text text)");
@@ -124,7 +135,7 @@ pub async fn postgres_commit_times(
     client.execute(&insert, &[&text]).await?;
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        tokio::time::sleep(idle).await;
         let started = Instant::now();
         client.execute(&insert, &[&text]).await?;
         times.push(started.elapsed());

@@ -106,6 +106,15 @@ impl Side {
         }
     }
 
+    /// What the floor with history must write for a lone task that begins in a worker's hands.
+    pub async fn hand_over(&self, task: &NewTask) -> Result<()> {
+        match self {
+            Side::Ours(_) => Err("ours hands over by itself".into()),
+            Side::Postgres(floor) => floor.hand_over(task).await,
+            Side::Sqlite(floor) => floor.hand_over(task),
+        }
+    }
+
     pub fn close(&self) {
         if let Side::Ours(ours) = self {
             ours.store().close();

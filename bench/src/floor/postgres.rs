@@ -21,6 +21,7 @@ struct Connection {
     claim: Statement,
     heartbeat: Statement,
     complete: Statement,
+    hand_over: Option<Statement>,
 }
 
 /// What the store sets on its own connections.
@@ -44,6 +45,8 @@ fn texts(keeps: bool) -> [&'static str; 3] {
     }
 }
 
+const HAND_OVER: &str = include_str!("../../sql/postgres/hand_over_kept.sql");
+
 impl Floor {
     pub async fn open(url: &str, connections: usize, keeps: bool) -> Result<Floor> {
         let [submit, claim, complete] = texts(keeps);
@@ -56,6 +59,10 @@ impl Floor {
                 claim: client.prepare(claim).await?,
                 heartbeat: client.prepare(include_str!("../../sql/postgres/heartbeat.sql")).await?,
                 complete: client.prepare(complete).await?,
+                hand_over: match keeps {
+                    true => Some(client.prepare(HAND_OVER).await?),
+                    false => None,
+                },
                 client,
             });
         }
@@ -76,6 +83,20 @@ impl Floor {
             .execute(&connection.submit, &[&ids, &payloads, &digests, &QUEUE, &ACTOR])
             .await?;
         all(written as usize, tasks.len())
+    }
+
+    /// One new task that begins in a worker's hands: what a lone submit must write at least, where
+    /// history is kept.
+    pub async fn hand_over(&self, task: &NewTask) -> Result<()> {
+        let connection = self.of(0);
+        let statement = connection.hand_over.as_ref().ok_or("this floor keeps no history")?;
+        let [lease, change, claim] = [Uuid::new_v4(), Uuid::now_v7(), Uuid::now_v7()];
+        let (id, payload, digest) = (task.id.0, &task.payload, &task.request_digest);
+        let client = &connection.client;
+        let written = client
+            .execute(statement, &[&id, &payload, &digest, &QUEUE, &ACTOR, &lease, &change, &claim])
+            .await?;
+        all(written as usize, 2)
     }
 
     pub async fn claim(&self, caller: usize, max: usize) -> Result<Vec<Held>> {

@@ -84,6 +84,33 @@ impl Floor {
         })
     }
 
+    /// One new task that begins in a worker's hands: what a lone submit must write at least, where
+    /// history is kept.
+    pub fn hand_over(&self, task: &NewTask) -> Result<()> {
+        self.write(|connection| {
+            let now = now_ms();
+            let [lease, change, claim] = [Uuid::new_v4(), Uuid::now_v7(), Uuid::now_v7()];
+            let ids = [task.id.0, lease, change, claim].map(|id| id.to_string());
+            let [id, lease, change, claim] = ids.each_ref().map(String::as_str);
+            let spec = include_str!("../../sql/sqlite/submit_spec.sql");
+            connection.prepare_cached(spec)?.execute(params![
+                id,
+                QUEUE,
+                task.payload,
+                task.request_digest,
+                now,
+                ACTOR
+            ])?;
+            let state = include_str!("../../sql/sqlite/hand_over_state.sql");
+            connection
+                .prepare_cached(state)?
+                .execute(params![id, QUEUE, now, ACTOR, change, lease, claim])?;
+            self.keep(connection, [id, id], (None, "pending", "submit"), None, now)?;
+            let step = (Some("pending"), "running", "claim");
+            self.keep(connection, [id, change], step, Some(lease), now)
+        })
+    }
+
     pub fn claim(&self, max: usize) -> Result<Vec<Held>> {
         self.write(|connection| {
             let now = now_ms();
