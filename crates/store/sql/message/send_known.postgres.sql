@@ -1,23 +1,21 @@
 -- A message into its inbox, in one flight: by a way that was found open before, which holds as
 -- long as the registry is what it was then ($14). Otherwise, and for the id or the key of an
 -- earlier one, nothing is written, and nothing is told.
--- A handler that waits ($15 is its lease) gets it as it is written, as in message/send. The clock
--- is read here.
+-- A handler that waits ($15 is its lease) gets it as it is written, if nothing lies before it, and
+-- if an agent that converses ($18) has no conversation: the function takes that lock and looks
+-- then, so that this is the only statement of its transaction. The clock is read here.
 WITH clock AS MATERIALIZED (
     SELECT coalesce($12::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now
     WHERE (SELECT version FROM registry) = $14::bigint),
 way AS MATERIALIZED (
-    SELECT clock.now, $15::uuid IS NOT NULL
-        AND NOT EXISTS (
+    SELECT clock.now, CASE
+        WHEN $15::uuid IS NULL THEN FALSE
+        WHEN $18::boolean THEN windlass_may_converse($3::text, clock.now)
+        ELSE NOT EXISTS (
             SELECT 1 FROM message h
-            WHERE h.to_agent = $3::text AND h.status = 'pending' AND h.due_at <= clock.now
+            WHERE h.to_agent = $3 AND h.status = 'pending' AND h.due_at <= clock.now
               AND (h.expires_at IS NULL OR h.expires_at > clock.now))
-        AND (NOT $18::boolean
-             OR NOT EXISTS (
-                    SELECT 1 FROM message d WHERE d.to_agent = $3 AND d.status = 'delivered')
-                AND EXISTS (
-                    SELECT 1 FROM inbox i
-                    WHERE i.agent = $3 AND i.xmax = pg_current_xact_id()::xid)) AS is_free
+        END AS is_free
     FROM clock),
 sent AS (
     INSERT INTO message (id, from_agent, to_agent, type, priority, payload, correlation_id,

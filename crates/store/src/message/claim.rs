@@ -307,7 +307,7 @@ pub(super) fn bury_unreadable(tx: &mut dyn Tx, message: Message) -> Result<Messa
 }
 
 /// Whoever gets a row of this may begin a conversation of the agent.
-pub(super) fn conversing(agent: &str) -> Call<'static> {
+fn conversing(agent: &str) -> Call<'static> {
     Call::one(&CONVERSE, vec![agent.into()])
 }
 

@@ -8,9 +8,7 @@
 //! Invariant: a repeated send is answered like the first, whatever the hierarchy has become since.
 //! A handler that waits may be given the message in the same transaction.
 
-use super::claim::{
-    Claim, Delivery, bury_unreadable, conversing, delivery, take_head, take_of, taker, taking,
-};
+use super::claim::{Claim, Delivery, bury_unreadable, delivery, take_head, take_of, taker, taking};
 use super::{Message, Messages, NewMessage, find, is_same, lost, params, read, told};
 use crate::agent::kept;
 use crate::audit;
@@ -216,12 +214,7 @@ fn go(
         way.converses.into(),
         Value::Json(windlass_domain::json::canonical(&told(new))),
     ]);
-    let mut calls = Vec::new();
-    if claim.is_some() && way.converses {
-        calls.push(conversing(&new.to));
-    }
-    calls.push(Call::one(&SEND_KNOWN, sending));
-    let answers = tx.run_and_commit(calls)?;
+    let answers = tx.run_and_commit(vec![Call::one(&SEND_KNOWN, sending)])?;
     let Some(sent) = answers.last().and_then(|rows| rows.first()) else { return Ok(None) };
     let message = read(sent)?;
     let delivery = match (taker, message.status) {

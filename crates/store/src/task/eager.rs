@@ -174,7 +174,7 @@ impl Batch {
             |limits: Arc<Limits>| self.claims.iter().any(|claim| slot::is_bound(&limits, claim));
         let mut room = match self.lanes.limits().is_some_and(is_typed) {
             true => Room::alone(),
-            false => Room::adding(most).hoping(self.lanes.is_roomy()),
+            false => Room::adding(most).hoping(self.lanes.is_roomy()).folding(),
         };
         let bound = |placed: &&Placed| placed.bounds.iter().any(Bound::binds_claims);
         let lock = if all.iter().any(bound) { Lock::Both } else { Lock::Pending };
@@ -196,7 +196,9 @@ impl Batch {
             let taken = Given::Each(vec![Vec::new(); self.claims.len()]);
             return Ok(Done { outcomes, taken });
         }
-        let (inserted, ids) = insert(tx, &accepted);
+        // What is looked at on the way to the statements needs the lock.
+        room.send_ahead(tx)?;
+        let (inserted, ids) = insert(tx, &accepted, &mut room);
         let took = take_after(tx, &self.lanes, &self.claims, vec![inserted], room)?;
         let rows = took.before.first().map(Vec::as_slice).unwrap_or_default();
         let new = rows.iter().map(|row| task_of(row, &ids)).collect::<Result<HashSet<Uuid>>>()?;

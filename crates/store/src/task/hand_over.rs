@@ -104,9 +104,11 @@ pub(super) fn hand_over(
             if !before.iter().any(|(lane, _)| *lane == placed.lane) {
                 before.push((placed.lane, i64::MIN));
             }
-            hand_over_postgres(tx, placed, claim, &before, &ids).map(Some)
+            hand_over_postgres(tx, placed, claim, &before, &ids, room).map(Some)
         }
-        Dialect::Sqlite => hand_over_sqlite(tx, lanes, placed, claim, &before, &ids).map(Some),
+        Dialect::Sqlite => {
+            hand_over_sqlite(tx, lanes, placed, claim, &before, &ids, room).map(Some)
+        }
     }
 }
 
@@ -121,6 +123,7 @@ fn hand_over_postgres(
     claim: &Claim,
     before: &[(i64, i64)],
     ids: &Ids,
+    room: &mut Room,
 ) -> Result<Handed> {
     let task = &placed.task;
     let mut values = vec![tx.fixed_now().into()];
@@ -133,6 +136,7 @@ fn hand_over_postgres(
         ids.lease.into(),
         ids.change.into(),
     ]);
+    values.extend(room.share());
     let before = before.iter().map(|&(lane, key)| vec![lane.into(), key.into()]).collect();
     let rows = tx.run_and_commit(vec![Call::each(&HAND_OVER, values, before)])?;
     let Some(row) = rows.first().and_then(|rows| rows.first()) else { return Ok(Handed::Known) };
@@ -150,9 +154,10 @@ fn hand_over_sqlite(
     claim: &Claim,
     before: &[(i64, i64)],
     ids: &Ids,
+    room: &mut Room,
 ) -> Result<Handed> {
     let task = &placed.task;
-    let (inserted, names) = insert(tx, &[placed]);
+    let (inserted, names) = insert(tx, &[placed], room);
     let rows = tx.run(inserted)?;
     if rows.first().map(|row| task_of(row, &names)).transpose()?.is_none() {
         return Ok(Handed::Known);

@@ -5,6 +5,7 @@
 //! the other, and what one of them began is seen by the next.
 //! Absent: asking a person. Whoever gets [`Replayed::NeedsApproval`] does (`approval/replay.rs`).
 
+use super::room::Room;
 use super::row::Task;
 use super::show::show_row;
 use super::submit::{Placed, insert, look_up_in};
@@ -156,7 +157,8 @@ pub(crate) fn create(
             }
         }
     }
-    let (call, _) = insert(tx, &[&Placed::somewhere(new.clone())]);
+    let placed = Placed::somewhere(new.clone());
+    let (call, _) = insert(tx, &[&placed], &mut Room::adding(1));
     tx.run(call)?;
     copy_steps(tx, replay, &steps, &planned)?;
     if planned.checkpoint {

@@ -97,6 +97,10 @@ pub(super) struct Room {
     may_share: bool,
     /// There was plenty of room lately.
     is_hopeful: bool,
+    /// The statement that writes shares the lock by itself.
+    folds: bool,
+    /// What that statement is to be told.
+    unsent: Option<Vec<Value>>,
     /// How far from its limit a key must be for whoever shares a lock.
     margin: i64,
     counts: Counts,
@@ -118,6 +122,8 @@ impl Room {
         Room {
             may_share: count <= MOST_SHARED,
             is_hopeful: false,
+            folds: false,
+            unsent: None,
             margin: 0,
             counts: Counts::new(),
             full: BTreeSet::new(),
@@ -133,6 +139,28 @@ impl Room {
     /// statement fails, and nothing is written; [`is_crowded`] tells.
     pub(super) fn hoping(self, is_hopeful: bool) -> Room {
         Room { is_hopeful, ..self }
+    }
+
+    /// A hoped-for lock is shared by the very statement that writes, which must be told
+    /// [`Room::share`]: on PostgreSQL a lone submit is one statement then, and its own transaction.
+    /// With BEGIN, the lock and COMMIT around it the server would send, and we would wake for, four
+    /// answers.
+    pub(super) fn folding(self) -> Room {
+        Room { folds: true, ..self }
+    }
+
+    /// The lock that the statement which writes is to share: the five parameters of
+    /// `limit/share_or_fail`, all NULL where there is none, or it is had already.
+    pub(super) fn share(&mut self) -> Vec<Value> {
+        self.unsent.take().unwrap_or_else(|| vec![Value::Null; 5])
+    }
+
+    /// Shares the lock before another statement than one that is told of it.
+    pub(super) fn send_ahead(&mut self, tx: &mut dyn Tx) -> Result<()> {
+        match self.unsent.take() {
+            Some(values) => tx.ahead(Call::one(&SHARE_OR_FAIL, values)),
+            None => Ok(()),
+        }
     }
 
     /// For a transaction that must not share its locks.
@@ -218,7 +246,10 @@ impl Room {
         if !is_possible || tx.dialect() == Dialect::Sqlite || !wanted.values().all(is_wide) {
             return Ok(false);
         }
-        tx.ahead(sharing(&SHARE_OR_FAIL, lock, wanted))?;
+        self.unsent = Some(hoping(lock, wanted));
+        if !self.folds {
+            self.send_ahead(tx)?;
+        }
         self.margin = margin;
         self.locked |= lock as u8;
         self.shared |= lock as u8;
@@ -234,6 +265,7 @@ impl Room {
         is_locked: bool,
         wanted: &BTreeMap<&Key, &Bound>,
     ) -> Result<Vec<Row>> {
+        self.send_ahead(tx)?;
         let number = Value::Int(lock as i64);
         let keys: Vec<String> = wanted.keys().map(|key| key.text()).collect();
         let is_rated = lock.claims() && wanted.values().any(|bound| bound.rate.is_some());
@@ -244,7 +276,7 @@ impl Room {
         if is_locked || is_rated || !self.may_share || tx.dialect() == Dialect::Sqlite {
             return tx.run(Call::one(&HOLD, vec![number, keys.into()]));
         }
-        let rows = tx.run(sharing(&SHARE, lock, wanted))?;
+        let rows = tx.run(sharing(lock, wanted))?;
         self.margin = rows.first().map_or(Ok(0), |row| row.int(5))?;
         if self.margin > 0 {
             self.shared |= lock as u8;
@@ -264,6 +296,7 @@ impl Room {
             self.counts.clear();
             self.locked |= lock;
             self.shared &= !lock;
+            self.send_ahead(tx)?;
             let none: Vec<String> = Vec::new();
             tx.run(Call::one(&HOLD, vec![Value::Int(lock.into()), none.into()]))?;
         }
@@ -368,18 +401,24 @@ impl Room {
     }
 }
 
+/// The parameters of `limit/share_or_fail`.
+fn hoping(lock: Lock, wanted: &BTreeMap<&Key, &Bound>) -> Vec<Value> {
+    let limits = wanted.values().map(|bound| lock.limits(bound));
+    let (active, pending): (Vec<_>, Vec<_>) =
+        limits.map(|(active, pending)| (active.to_string(), pending.to_string())).unzip();
+    let keys: Vec<String> = wanted.keys().map(|key| key.text()).collect();
+    let most = Value::Int(MOST_SHARED as i64);
+    vec![Value::Int(lock as i64), most, keys.into(), active.into(), pending.into()]
+}
+
 /// Takes the lock together with others, if these limits leave room for all of them.
-fn sharing(
-    statement: &'static Statement,
-    lock: Lock,
-    wanted: &BTreeMap<&Key, &Bound>,
-) -> Call<'static> {
+fn sharing(lock: Lock, wanted: &BTreeMap<&Key, &Bound>) -> Call<'static> {
     let item = |(key, bound): (&&Key, &&Bound)| {
         let (active, pending) = lock.limits(bound);
         vec![key.text().into(), active.into(), pending.into()]
     };
     let shared = vec![Value::Int(lock as i64), Value::Int(MOST_SHARED as i64)];
-    Call::each(statement, shared, wanted.iter().map(item).collect())
+    Call::each(&SHARE, shared, wanted.iter().map(item).collect())
 }
 
 /// What is held of these keys, for somebody who only looks; read by [`read`].

@@ -210,7 +210,7 @@ const SUBMITS: Hot<Placed, Outcome<Submitted>> = Hot {
     id: |placed| placed.task.id.0,
     run: |tx, tasks| {
         let is_roomy = tasks.iter().all(|placed| placed.is_roomy);
-        let mut room = Room::adding(tasks.len()).hoping(is_roomy);
+        let mut room = Room::adding(tasks.len()).hoping(is_roomy).folding();
         let own = own::find(tx, tasks)?;
         let left: Vec<&Placed> = own::others(tasks, &own);
         let (accepted, mut outcomes) = admit(tx, &left, &mut room, Lock::Pending)?;
@@ -218,7 +218,7 @@ const SUBMITS: Hot<Placed, Outcome<Submitted>> = Hot {
         if accepted.is_empty() {
             return Ok(outcomes);
         }
-        let (call, ids) = insert(tx, &accepted);
+        let (call, ids) = insert(tx, &accepted, &mut room);
         let rows = tx.run_and_commit(vec![call])?;
         let new = rows[0].iter().map(|row| task_of(row, &ids));
         let new = new.collect::<Result<HashSet<Uuid>>>()?;
@@ -282,12 +282,16 @@ pub(super) fn submitted(task: &NewTask) -> Submitted {
 
 /// The statement for these tasks, in one order for all callers, so that two batches that carry
 /// the same keys cannot wait for each other.
-pub(super) fn insert<'a>(tx: &dyn Tx, tasks: &[&Placed]) -> (Call<'a>, Vec<Uuid>) {
+pub(super) fn insert<'a>(tx: &dyn Tx, tasks: &[&Placed], room: &mut Room) -> (Call<'a>, Vec<Uuid>) {
     let mut ordered = tasks.to_vec();
     ordered.sort_by_key(|p| (&p.task.idempotency_scope, &p.task.idempotency_key, p.task.id));
     let ids = ordered.iter().map(|placed| placed.task.id.0).collect();
     let items = ordered.into_iter().map(|placed| item(&placed.task, placed.lane)).collect();
-    (Call::each(&SUBMIT, vec![tx.fixed_now().into()], items), ids)
+    let mut shared = vec![tx.fixed_now().into()];
+    if tx.dialect() == Dialect::Postgres {
+        shared.extend(room.share());
+    }
+    (Call::each(&SUBMIT, shared, items), ids)
 }
 
 pub(super) fn item(task: &NewTask, lane: i64) -> Vec<Value> {
@@ -441,7 +445,8 @@ fn submit_all(tx: &mut dyn Tx, tasks: &[Placed]) -> Result<Written> {
     let all: Vec<&Placed> = tasks.iter().filter(|p| ids.insert(p.task.id.0)).collect();
     let own = own::find(tx, &all)?;
     let left = own::others(&all, &own);
-    let (accepted, mut refused) = admit(tx, &left, &mut Room::adding(left.len()), Lock::Pending)?;
+    let mut room = Room::adding(left.len());
+    let (accepted, mut refused) = admit(tx, &left, &mut room, Lock::Pending)?;
     refused.extend(own);
     let is_known = |outcome: &Outcome<Submitted>| match outcome {
         Err(Rejection::Refused(refusal)) => !matches!(refusal, Refusal::QueueFull(_)),
@@ -449,7 +454,7 @@ fn submit_all(tx: &mut dyn Tx, tasks: &[Placed]) -> Result<Written> {
     };
     let known = refused.iter().filter(|(_, outcome)| is_known(outcome)).map(|(id, _)| *id);
     let known: HashSet<Uuid> = known.collect();
-    let (call, ids) = insert(tx, &accepted);
+    let (call, ids) = insert(tx, &accepted, &mut room);
     let rows = if accepted.is_empty() { Vec::new() } else { tx.run(call)? };
     let mut new = rows.iter().map(|row| task_of(row, &ids)).collect::<Result<BTreeSet<Uuid>>>()?;
     let mut outcomes = Vec::with_capacity(tasks.len());
