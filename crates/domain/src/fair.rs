@@ -66,8 +66,9 @@ impl Share {
     }
 
     /// Its lanes in the order in which they are next.
-    fn ranked(&self, insight: &Insight) -> BTreeSet<(Rank, i64)> {
-        self.heads.iter().map(|(key, lane)| (insight.rank(*lane, *key, 0), *lane)).collect()
+    fn ranked(&self, insight: &Insight) -> Ranked {
+        let open = self.heads.iter().map(|(key, lane)| (insight.rank(*lane, *key, 0), *lane));
+        Ranked { open: open.collect(), late: BTreeSet::new() }
     }
 }
 
@@ -108,24 +109,44 @@ enum Next {
     Unknown,
 }
 
-/// The first of these lanes that fits; those that do not are out: what is full stays full.
-fn next(ranked: &mut BTreeSet<(Rank, i64)>, gate: &mut impl Gate) -> Next {
-    while let Some(&(rank, lane)) = ranked.first() {
-        match gate.fits(lane, 1) {
-            Fit::Yes => return Next::Lane(lane),
-            Fit::No => {
-                ranked.remove(&(rank, lane));
-            }
-            Fit::Shut => ranked.clear(),
-            Fit::Unknown => return Next::Unknown,
-        }
-    }
-    Next::Nothing
+/// The lanes of a share that is served, in the order in which they are next.
+#[derive(Debug, Default)]
+struct Ranked {
+    open: BTreeSet<(Rank, i64)>,
+    /// Those that no longer fitted after the share was given something, if it got nothing after
+    /// that: what it was given may be what they lack, so they still come before others.
+    late: BTreeSet<(Rank, i64)>,
 }
 
-/// The last key that may be taken of a lane before it is another's turn: another of these lanes has
-/// something more urgent than what comes behind that. Whoever took the lane's head meanwhile, what
-/// is behind it goes by its own priority.
+impl Ranked {
+    /// The first of the lanes that fits; those that do not are out: what is full stays full.
+    fn next(&mut self, gate: &mut impl Gate, is_served: bool) -> Next {
+        while let Some(&(rank, lane)) = self.open.first() {
+            match gate.fits(lane, 1) {
+                Fit::Yes => return Next::Lane(lane),
+                Fit::No => {
+                    self.open.remove(&(rank, lane));
+                    if is_served {
+                        self.late.insert((rank, lane));
+                    }
+                }
+                Fit::Shut => return Next::Nothing,
+                Fit::Unknown => return Next::Unknown,
+            }
+        }
+        Next::Nothing
+    }
+
+    /// The last key that may be taken of a lane before it is another's turn: another of these lanes
+    /// has something more urgent than what comes behind that. Whoever took the lane's head
+    /// meanwhile, what is behind it goes by its own priority.
+    fn until(&self, lane: i64) -> i64 {
+        let until = [&self.open, &self.late].map(|ranked| until(ranked, lane));
+        until.into_iter().min().unwrap_or(i64::MAX)
+    }
+}
+
+/// As far as these lanes tell.
 fn until(ranked: &BTreeSet<(Rank, i64)>, lane: i64) -> i64 {
     let others = |from: Rank| {
         let others = ranked.range((from, i64::MIN)..).map(|(rank, lane)| (*rank, *lane));
@@ -297,7 +318,7 @@ impl Line {
         let mut quotas: BTreeMap<i64, i64> = BTreeMap::new();
         let mut passed: Vec<Arc<str>> = Vec::new();
         // Those that were looked at, with their lanes.
-        let mut ranks: HashMap<Arc<str>, BTreeSet<(Rank, i64)>> = HashMap::new();
+        let mut ranks: HashMap<Arc<str>, Ranked> = HashMap::new();
         let mut served: BTreeSet<Arc<str>> = BTreeSet::new();
         let mut left = max;
         let now = self.now();
@@ -311,10 +332,13 @@ impl Line {
                 continue;
             }
             let ranked = ranks.entry(Arc::clone(&name)).or_insert_with(|| share.ranked(insight));
-            let only = ranked.first().filter(|_| self.order.is_empty() && ranked.len() == 1);
+            let open = &ranked.open;
+            let only = open.first().filter(|_| self.order.is_empty() && open.len() == 1);
             let all = only.map(|(_, lane)| *lane).filter(|_| left > 1);
             let all = all.filter(|lane| gate.fits(*lane, left) == Fit::Yes);
-            let (lane, count) = match all.map_or_else(|| next(ranked, &mut gate), Next::Lane) {
+            let is_served = served.contains(&name);
+            let next = || ranked.next(&mut gate, is_served);
+            let (lane, count) = match all.map_or_else(next, Next::Lane) {
                 Next::Lane(lane) => (lane, if all.is_some() { left } else { 1 }),
                 Next::Nothing => {
                     share.is_held_back |= !served.contains(&name);
@@ -329,6 +353,8 @@ impl Line {
             };
             let quota = quotas.entry(lane).or_default();
             *quota += count;
+            ranked.late.clear();
+            let ranked = &mut ranked.open;
             if let (Some((_, lane)), Some((_, head))) = (ranked.pop_first(), self.lanes.get(&lane))
             {
                 ranked.insert((insight.rank(lane, *head, *quota), lane));
@@ -348,7 +374,7 @@ impl Line {
         served.iter().for_each(|name| self.note_free(name));
         let part = |(lane, quota)| {
             let (name, from_key) = self.lanes.get(&lane)?;
-            let until_key = ranks.get(name).map_or(i64::MAX, |ranked| until(ranked, lane));
+            let until_key = ranks.get(name).map_or(i64::MAX, |ranked| ranked.until(lane));
             Some(Part { lane, from_key: *from_key, quota, until_key })
         };
         quotas.into_iter().filter_map(part).collect()

@@ -243,6 +243,32 @@ fn what_is_behind_a_head_is_not_taken_before_the_more_urgent_of_another_lane() {
     assert_eq!(part(parts, 1).until_key, i64::MAX);
 }
 
+// A claim that asks for more than there is room for took what comes behind a head that another node
+// had taken before it.
+#[test]
+fn what_has_no_more_room_still_comes_before_what_is_behind_a_head() {
+    struct Room(i64, Fit);
+    impl Gate for Room {
+        fn fits(&mut self, _lane: i64, many: i64) -> Fit {
+            self.0 -= if self.0 >= many { many } else { return self.1 };
+            Fit::Yes
+        }
+    }
+    let mut line = Line::default();
+    line.open("v", 1, key(9));
+    line.open("v", 2, key(3));
+    for full in [Fit::Shut, Fit::No] {
+        let parts = line.take(5, &Insight::default(), Room(1, full));
+        assert_eq!(quotas(&parts), [(1, 1)]);
+        assert_eq!(parts[0].until_key, order_key(3, Timestamp::MAX), "{full:?}");
+    }
+    // What had no room while another lane went on cannot be what comes before that.
+    let keys = [(1, [9, 0, 0].map(key).to_vec()), (2, vec![key(3)])];
+    let insight = Insight { keys: keys.into(), planned: HashMap::new() };
+    let parts = line.take(3, &insight, |lane, _| lane == 1);
+    assert_eq!((quotas(&parts), parts[0].until_key), (vec![(1, 3)], i64::MAX));
+}
+
 #[test]
 fn of_a_venture_that_is_shut_one_lane_is_asked_for() {
     struct Shut(usize);

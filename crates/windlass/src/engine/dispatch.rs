@@ -22,6 +22,7 @@ use windlass_domain::profile::Profile;
 use windlass_store::error::{Error, Result};
 use windlass_store::task::{Assignment, Claim, Finish, Finishing, Idle, Tasks};
 
+use super::Engine;
 use super::shutdown::Phase;
 
 /// How many others a full claim wakes: twice as many each time, and no herd.
@@ -231,17 +232,20 @@ impl Dispatcher {
         }
     }
 
-    /// Takes ready tasks; waits for them if there are none, at most for `wait`.
+    /// Takes ready tasks; waits for them if there are none, at most for `wait`. Each look is under
+    /// the rules of its second, as `engine` knows them.
     pub(super) async fn claim(
         &self,
+        engine: &Engine,
         claim: Claim,
         wait: Duration,
-        mut phase: watch::Receiver<Phase>,
     ) -> Result<Vec<Assignment>> {
         let until = Instant::now() + wait;
+        let mut phase = engine.inner.phase.subscribe();
         let interest = self.interest(&claim.queues);
         loop {
             let seen = interest.wakes();
+            engine.keep_up_with_limits().await;
             let taken = self.take(&claim).await?;
             if taken.len() >= claim.max {
                 // There may be more than one claim can take.

@@ -18,8 +18,8 @@ use windlass_store::task::Submitted;
 /// How often a node looks for changes: with one read of one row.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Older than this no rule is submitted under, without another look: the process may have stood
-/// still.
+/// Older than this nothing is submitted or claimed under a rule without another look: the process
+/// may have stood still.
 const STALE_AFTER: Duration = Duration::from_secs(1);
 
 /// What this node enforces.
@@ -69,6 +69,7 @@ impl Engine {
     /// Whether a submit of this task would be taken now: as a new one (`None`), or as one that was
     /// taken before. Nothing is written.
     pub async fn admission(&self, task: NewTask) -> Outcome<Option<Submitted>> {
+        self.keep_up_with_limits().await;
         self.inner.tasks.admission(task).await
     }
 
@@ -166,8 +167,8 @@ impl Engine {
         self.learn_limits().await
     }
 
-    /// Sees to it that what is submitted now meets the rules of this second, also on a node that
-    /// stood still. Where the database does not answer, the submit learns that itself.
+    /// Sees to it that what is submitted or claimed now meets the rules of this second, also on a
+    /// node that stood still. Where the database does not answer, whoever asks learns that itself.
     pub(super) async fn keep_up_with_limits(&self) {
         if self.inner.limits.is_stale()
             && let Err(error) = self.look_at_limits().await

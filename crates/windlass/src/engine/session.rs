@@ -210,13 +210,13 @@ impl Engine {
             return Ok(self.inner.tasks.fill_steps(given).await?);
         }
         if !request.tasks.is_empty() {
+            self.keep_up_with_limits().await;
             let taken = self.inner.tasks.claim_tasks(&claim, request.tasks).await?;
             self.attended(&session, &taken);
             self.tell_event();
             return Ok(self.inner.tasks.fill_steps(taken).await?);
         }
-        let claiming =
-            self.inner.dispatcher.claim(claim, request.wait, self.inner.phase.subscribe());
+        let claiming = self.inner.dispatcher.claim(self, claim, request.wait);
         let taken = self.while_alive(id, claiming).await?;
         self.attended(&session, &taken);
         if !taken.is_empty() {

@@ -177,7 +177,7 @@ impl Engine {
                 }
             }
             let claim = self.claim_of(session, None, free, false);
-            let claiming = self.inner.dispatcher.claim(claim, WAIT, self.inner.phase.subscribe());
+            let claiming = self.inner.dispatcher.claim(self, claim, WAIT);
             // A slot that is freed meanwhile waits for the next claim: leaving this one while it is
             // at the database would strand what it takes.
             let taken = tokio::select! {

@@ -12,7 +12,9 @@ use windlass::domain::request::SubmitRequest;
 use windlass::domain::validate;
 use windlass::engine::Error;
 use windlass::store::error::Rejection;
+use windlass::store::limit::LimitRules;
 use windlass::store::statement::Dialect;
+use windlass::store::task::Tasks;
 use windlass::{Engine, Options};
 
 conformance!(
@@ -132,7 +134,7 @@ async fn a_limit_that_makes_no_sense_is_refused(dialect: Dialect) {
 async fn a_change_by_hand_is_enforced(dialect: Dialect) {
     let world = World::with(dialect, without_polling()).await;
     let engine = &world.engine;
-    let rules = windlass::store::limit::LimitRules::new(engine.store().clone());
+    let rules = LimitRules::new(engine.store().clone());
     rules.put(queue(1), "somebody else").await.unwrap();
     eventually("it is enforced", || async { engine.flow().rules.len() == 7 }).await;
     submit(engine, "q", |_| {}).await;
@@ -147,7 +149,7 @@ fn stands_still(dialect: Dialect) {
     runtime.block_on(async {
         let world = World::with(dialect, without_polling()).await;
         submit(&world.engine, "q", |_| {}).await;
-        let rules = windlass::store::limit::LimitRules::new(world.engine.store().clone());
+        let rules = LimitRules::new(world.engine.store().clone());
         let other = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let rule = Rule { max_pending: Some(0), ..queue(1) };
@@ -170,6 +172,40 @@ fn stands_still(dialect: Dialect) {
 fn a_node_that_stood_still_takes_nothing_under_old_rules() {
     stands_still(Dialect::Sqlite);
     stands_still(Dialect::Postgres);
+}
+
+/// Somebody waits for work while the node stands still; meanwhile another node pauses the queue and
+/// puts something into it. Everything that is due wakes at once then, whoever waits not last.
+fn is_woken_after_standing_still(dialect: Dialect) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let polling = Options { poll: Duration::from_millis(200), ..without_polling() };
+        let World { engine, place: _place } = World::with(dialect, polling).await;
+        let waiting = waiting(&engine).await;
+        let store = engine.store().clone();
+        let other = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async {
+                LimitRules::new(store.clone()).pause(stop(Mode::Pause), "ann").await.unwrap();
+                let request = SubmitRequest { queue: Some("q".into()), ..SubmitRequest::default() };
+                let id = TaskId(Uuid::now_v7());
+                let task = validate::new_task(&request, id, "", "tester").unwrap();
+                Tasks::new(store).submit(vec![task]).await.pop().unwrap().unwrap();
+            });
+        });
+        other.join().unwrap();
+        std::thread::sleep(Duration::from_millis(1_100));
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let has_ended = waiting.is_finished();
+        waiting.abort();
+        assert!(!has_ended, "a paused queue gave something out: {:?}", waiting.await);
+    });
+}
+
+#[test]
+fn a_node_that_stood_still_gives_nothing_out_under_old_rules() {
+    is_woken_after_standing_still(Dialect::Sqlite);
+    is_woken_after_standing_still(Dialect::Postgres);
 }
 
 #[test]
