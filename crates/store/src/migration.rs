@@ -81,6 +81,7 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(58, "run", "0058_run"),
     migration!(60, "words", "0060_words"),
     migration!(61, "kept", "0061_kept"),
+    migration!(62, "instant", "0062_instant"),
 ];
 
 impl Migration {
