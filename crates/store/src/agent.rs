@@ -167,7 +167,7 @@ impl Agents {
     ) -> Outcome<(Agent, Written)> {
         let (name, actor) = (name.to_owned(), actor.to_owned());
         let body = move |tx: &mut dyn Tx| {
-            tx.run(Call::one(&LOCK, Vec::new()))?;
+            lock(tx)?;
             let before = find(tx, &name)?;
             let spec = match make(before.as_ref()) {
                 Ok(spec) => spec,
@@ -200,7 +200,7 @@ impl Agents {
     pub async fn archive(&self, name: &str, archived: bool, actor: &str) -> Outcome<Agent> {
         let (name, actor) = (name.to_owned(), actor.to_owned());
         let body = move |tx: &mut dyn Tx| {
-            tx.run(Call::one(&LOCK, Vec::new()))?;
+            lock(tx)?;
             let Some(agent) = find(tx, &name)? else {
                 return Ok(Err(Refusal::Unknown { what: "agent" }));
             };
@@ -272,6 +272,12 @@ impl Agents {
         };
         self.store.read("agent_given", body).await
     }
+}
+
+/// From here to the end of the transaction nobody else changes the registry: what was looked at
+/// before a write stands until it is written.
+pub(crate) fn lock(tx: &mut dyn Tx) -> Result<()> {
+    tx.run(Call::one(&LOCK, Vec::new())).map(drop)
 }
 
 /// One agent, in somebody's transaction.

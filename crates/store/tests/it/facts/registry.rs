@@ -15,6 +15,7 @@ conformance!(
     a_change_leaves_the_rest_alone,
     nobody_is_above_itself_in_the_registry,
     two_changes_at_once_make_no_circle,
+    of_two_who_make_a_venture_at_once_one_is_refused,
     a_parent_a_venture_and_a_portfolio_are_there,
     the_portfolio_is_the_ventures,
     archiving_an_agent_touches_nothing_that_it_did,
@@ -148,6 +149,26 @@ async fn two_changes_at_once_make_no_circle(dialect: Dialect) {
         assert_ne!(first.is_ok(), second.is_ok(), "{first:?} {second:?}");
         let refused = if first.is_ok() { second } else { first };
         assert_eq!(wrong(refused), ("/parent".to_owned(), "cycle"));
+    }
+}
+
+/// On PostgreSQL both looked before either wrote: both were told that it was theirs, and the second
+/// had written over the first. An agent could come into a venture that had just been archived.
+async fn of_two_who_make_a_venture_at_once_one_is_refused(dialect: Dialect) {
+    let company = company(dialect).await;
+    company.portfolio("one").await;
+    company.portfolio("two").await;
+    let make = |name: String, portfolio: &str| {
+        let (ventures, portfolio) = (company.ventures.clone(), Some(portfolio.to_owned()));
+        async move { ventures.put(Unit::Venture, &name, portfolio, true, "ada").await }
+    };
+    for round in 0..10 {
+        let name = format!("venture{round}");
+        let (one, two) = tokio::join!(make(name.clone(), "one"), make(name.clone(), "two"));
+        let made: Vec<_> = [one, two].into_iter().flatten().collect();
+        assert_eq!(made.len(), 1, "{made:?}");
+        let kept = company.ventures.show(Unit::Venture, &name).await.unwrap();
+        assert_eq!(kept.as_ref(), made.first());
     }
 }
 
