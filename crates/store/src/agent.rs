@@ -32,11 +32,12 @@ statement!(shared SHOW, "agent/show");
 statement!(ordered shared LIST, "agent/list");
 statement!(shared LINE, "agent/line");
 statement!(GIVEN, "agent/given");
+statement!(shared BELOW, "agent/below");
 statement!(LOCK, "agent/lock");
 
 /// All of the above that are no lists.
 pub(crate) static STATEMENTS: &[&statement::Statement] =
-    &[&PUT, &ARCHIVE, &SHOW, &LINE, &GIVEN, &LOCK];
+    &[&PUT, &ARCHIVE, &SHOW, &LINE, &BELOW, &GIVEN, &LOCK];
 
 /// The lists, each in both orders.
 pub(crate) static LISTS: &[&statement::Ordered] = &[&LIST];
@@ -293,6 +294,14 @@ pub(crate) fn line(tx: &mut dyn Tx, name: &str) -> Result<Vec<String>> {
     std::iter::once(Ok(name.to_owned())).chain(above).collect()
 }
 
+/// How many stand below an agent, one under the other.
+fn below(tx: &mut dyn Tx, name: &str) -> Result<usize> {
+    let most = Value::Int(MAX_DEPTH as i64 + 1);
+    let rows = tx.run(Call::one(&BELOW, vec![name.into(), most]))?;
+    let deepest = rows.first().map_or(Ok(0), |row| row.int(0))?;
+    Ok(usize::try_from(deepest).unwrap_or_default())
+}
+
 /// Whether what is new about an agent is there and makes no circle.
 fn fits(
     tx: &mut dyn Tx,
@@ -307,7 +316,8 @@ fn fits(
     {
         match find(tx, parent)? {
             Some(above) if above.archived_at.is_none() => {
-                if let Err(refusal) = check_parent(name, &line(tx, parent)?) {
+                let (line, below) = (line(tx, parent)?, below(tx, name)?);
+                if let Err(refusal) = check_parent(name, &line, below) {
                     return Ok(Err(refusal));
                 }
             }
