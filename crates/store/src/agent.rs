@@ -32,11 +32,12 @@ statement!(shared SHOW, "agent/show");
 statement!(ordered shared LIST, "agent/list");
 statement!(shared LINE, "agent/line");
 statement!(GIVEN, "agent/given");
+statement!(shared BELOW, "agent/below");
 statement!(LOCK, "agent/lock");
 
 /// All of the above that are no lists.
 pub(crate) static STATEMENTS: &[&statement::Statement] =
-    &[&PUT, &ARCHIVE, &SHOW, &LINE, &GIVEN, &LOCK];
+    &[&PUT, &ARCHIVE, &SHOW, &LINE, &BELOW, &GIVEN, &LOCK];
 
 /// The lists, each in both orders.
 pub(crate) static LISTS: &[&statement::Ordered] = &[&LIST];
@@ -167,7 +168,7 @@ impl Agents {
     ) -> Outcome<(Agent, Written)> {
         let (name, actor) = (name.to_owned(), actor.to_owned());
         let body = move |tx: &mut dyn Tx| {
-            tx.run(Call::one(&LOCK, Vec::new()))?;
+            lock(tx)?;
             let before = find(tx, &name)?;
             let spec = match make(before.as_ref()) {
                 Ok(spec) => spec,
@@ -200,7 +201,7 @@ impl Agents {
     pub async fn archive(&self, name: &str, archived: bool, actor: &str) -> Outcome<Agent> {
         let (name, actor) = (name.to_owned(), actor.to_owned());
         let body = move |tx: &mut dyn Tx| {
-            tx.run(Call::one(&LOCK, Vec::new()))?;
+            lock(tx)?;
             let Some(agent) = find(tx, &name)? else {
                 return Ok(Err(Refusal::Unknown { what: "agent" }));
             };
@@ -274,6 +275,12 @@ impl Agents {
     }
 }
 
+/// From here to the end of the transaction nobody else changes the registry: what was looked at
+/// before a write stands until it is written.
+pub(crate) fn lock(tx: &mut dyn Tx) -> Result<()> {
+    tx.run(Call::one(&LOCK, Vec::new())).map(drop)
+}
+
 /// One agent, in somebody's transaction.
 pub(crate) fn find(tx: &mut dyn Tx, name: &str) -> Result<Option<Agent>> {
     tx.run(Call::one(&SHOW, vec![name.into()]))?.first().map(read).transpose()
@@ -285,6 +292,14 @@ pub(crate) fn line(tx: &mut dyn Tx, name: &str) -> Result<Vec<String>> {
     let rows = tx.run(Call::one(&LINE, vec![name.into(), most]))?;
     let above = rows.iter().map(|row| Ok(row.text(0)?.to_owned()));
     std::iter::once(Ok(name.to_owned())).chain(above).collect()
+}
+
+/// How many stand below an agent, one under the other.
+fn below(tx: &mut dyn Tx, name: &str) -> Result<usize> {
+    let most = Value::Int(MAX_DEPTH as i64 + 1);
+    let rows = tx.run(Call::one(&BELOW, vec![name.into(), most]))?;
+    let deepest = rows.first().map_or(Ok(0), |row| row.int(0))?;
+    Ok(usize::try_from(deepest).unwrap_or_default())
 }
 
 /// Whether what is new about an agent is there and makes no circle.
@@ -301,7 +316,8 @@ fn fits(
     {
         match find(tx, parent)? {
             Some(above) if above.archived_at.is_none() => {
-                if let Err(refusal) = check_parent(name, &line(tx, parent)?) {
+                let (line, below) = (line(tx, parent)?, below(tx, name)?);
+                if let Err(refusal) = check_parent(name, &line, below) {
                     return Ok(Err(refusal));
                 }
             }

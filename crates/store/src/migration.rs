@@ -82,6 +82,7 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(60, "words", "0060_words"),
     migration!(61, "kept", "0061_kept"),
     migration!(62, "turn", "0062_turn"),
+    migration!(63, "instant", "0063_instant"),
 ];
 
 impl Migration {

@@ -4,7 +4,7 @@
 //! Absent: removal. They are archived, and what names them stays; tasks may name a venture that
 //! nobody made.
 
-use crate::agent::absent;
+use crate::agent::{absent, lock};
 use crate::audit;
 use crate::error::{Error, Rejection, Result};
 use crate::group::Outcome;
@@ -103,6 +103,7 @@ impl Ventures {
     ) -> Outcome<Kept> {
         let (name, actor) = (name.to_owned(), actor.to_owned());
         let body = move |tx: &mut dyn Tx| {
+            lock(tx)?;
             let before = find(tx, unit, &name)?;
             match before {
                 Some(same) if same.portfolio == portfolio && same.archived_at.is_none() => {
@@ -147,6 +148,7 @@ impl Ventures {
     ) -> Outcome<Kept> {
         let (name, actor) = (name.to_owned(), actor.to_owned());
         let body = move |tx: &mut dyn Tx| {
+            lock(tx)?;
             let Some(kept) = find(tx, unit, &name)? else {
                 return Ok(Err(Refusal::Unknown { what: unit.as_str() }));
             };

@@ -192,15 +192,16 @@ pub fn worker_type_of(role: &str) -> Option<&'static str> {
 }
 
 /// Whether an agent may have a parent whose line is this one: the parent first, then whoever is
-/// above it.
-pub fn check_parent(name: &str, line: &[String]) -> Result<(), Refusal> {
+/// above it. So many stand `below` the agent, one under the other, and come along.
+pub fn check_parent(name: &str, line: &[String], below: usize) -> Result<(), Refusal> {
     let mut errors = Errors::default();
     if line.iter().any(|above| above == name) {
         let path = line.join(" under ");
         let detail = format!("would put the agent above itself: {path}");
         errors.add("/parent", "cycle", detail);
-    } else if line.len() > MAX_DEPTH {
-        let detail = format!("would have more than {MAX_DEPTH} agents above this one");
+    } else if line.len() + below > MAX_DEPTH {
+        let whom = if below == 0 { "this one" } else { "the lowest one below this one" };
+        let detail = format!("would have more than {MAX_DEPTH} agents above {whom}");
         errors.add("/parent", "out_of_range", detail);
     }
     errors.into_result()
@@ -320,10 +321,16 @@ mod tests {
     #[test]
     fn nobody_is_above_itself() {
         let line = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
-        assert!(check_parent("crew", &line(&["vp", "ceo"])).is_ok());
-        assert!(check_parent("ceo", &line(&["crew", "vp", "ceo"])).is_err());
-        assert!(check_parent("deep", &vec!["a".to_owned(); MAX_DEPTH]).is_ok());
-        assert!(check_parent("deep", &vec!["a".to_owned(); MAX_DEPTH + 1]).is_err());
+        assert!(check_parent("crew", &line(&["vp", "ceo"]), 0).is_ok());
+        assert!(check_parent("ceo", &line(&["crew", "vp", "ceo"]), 2).is_err());
+        for (above, below, fits) in
+            [(MAX_DEPTH, 0, true), (MAX_DEPTH + 1, 0, false), (1, MAX_DEPTH - 1, true)]
+                .into_iter()
+                .chain([(1, MAX_DEPTH, false), (MAX_DEPTH, 1, false)])
+        {
+            let above = vec!["a".to_owned(); above];
+            assert_eq!(check_parent("deep", &above, below).is_ok(), fits, "{below} below");
+        }
     }
 
     #[test]

@@ -152,6 +152,8 @@ fn missing(detail: &str) -> &'static str {
 fn hint(refused: &str, status: u16, detail: &str) -> Option<&'static str> {
     Some(match (refused, status) {
         (_, 401) => "set WINDLASS_KEY, or `key` in windlass.toml, to a key of this server",
+        // Another key helps nobody whom the rule of authority refuses; the server says what does.
+        ("not_permitted", _) => return None,
         (_, 403) => "use a key that may do this",
         ("not_found", _) => missing(detail),
         ("draining", _) => "`windlass pause` lists what is stopped, `windlass resume` ends it",
@@ -221,5 +223,11 @@ mod tests {
             assert!(told.contains(wanted), "{refusal}: {told}");
         }
         assert!(missing("there is nothing at this address").contains("task list"));
+    }
+
+    #[test]
+    fn a_key_is_the_way_out_only_where_a_key_is_the_reason() {
+        assert!(hint("forbidden", 403, "").unwrap().contains("key"));
+        assert_eq!(hint("not_permitted", 403, "ada may not write to bob"), None);
     }
 }

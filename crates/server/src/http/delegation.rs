@@ -178,11 +178,10 @@ pub async fn list(
     operation_id = "show_delegation", params(("id" = Uuid, Path)),
     responses((status = 200, description = "The delegation", body = DelegationBody)))]
 pub async fn show(State(api): State<Api>, Id(id): Id<TaskId>) -> Result<Json<DelegationBody>> {
-    let task = api.task(id).await?;
-    if task.profile.kind() != Kind::Delegation {
-        return Err(Refusal::Unknown { what: "delegation" }.into());
-    }
-    Ok(Json(DelegationBody::new(task, true)))
+    let task = api.engine.tasks().show(id).await?;
+    let delegation = task.filter(|task| task.profile.kind() == Kind::Delegation);
+    let delegation = delegation.ok_or(Refusal::Unknown { what: "delegation" })?;
+    Ok(Json(DelegationBody::new(delegation, true)))
 }
 
 /// Where a delegation stands.

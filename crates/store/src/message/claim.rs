@@ -14,6 +14,7 @@ use crate::store::Lane;
 use crate::tx::{Call, Tx};
 use crate::value::Value;
 use serde_json::json;
+use std::collections::HashSet;
 use uuid::Uuid;
 use windlass_domain::id::{LeaseId, MessageId};
 use windlass_domain::message::handler::Handler;
@@ -203,12 +204,14 @@ fn held(tx: &mut dyn Tx, claim: &Claim) -> Result<Vec<Delivery>> {
     Ok(held)
 }
 
-/// One message of each agent that has some, again and again, until the claim is full.
+/// One message of each agent that has some, again and again, until the claim is full. Of an agent
+/// whose messages somebody else is just taking it gets none, and takes those of the next.
 fn take(tx: &mut dyn Tx, claim: &Claim) -> Result<Vec<Delivery>> {
     let mut taken: Vec<Delivery> = Vec::new();
+    let mut passed: HashSet<String> = HashSet::new();
     while taken.len() < claim.leases.len() {
         let now = tx.now()?;
-        let room = Value::Int((claim.leases.len() - taken.len()) as i64);
+        let room = Value::Int((claim.leases.len() - taken.len() + passed.len()) as i64);
         let heads = match &claim.from {
             Whose::Pool(pool) => {
                 Call::one(&HEADS_OF_HANDLER, vec![pool.as_str().into(), now.into(), room])
@@ -218,13 +221,19 @@ fn take(tx: &mut dyn Tx, claim: &Claim) -> Result<Vec<Delivery>> {
                 Call::one(&HEADS_OF_AGENTS, vec![names, now.into(), room])
             }
         };
-        let before = taken.len();
+        let before = (taken.len(), passed.len());
         for row in tx.run(heads)? {
             let (agent, converses) = (row.text(0)?, row.bool(2)?);
             let Some(&lease) = claim.leases.get(taken.len()) else { break };
-            taken.extend(take_one(tx, agent, converses, claim, lease)?);
+            if passed.contains(agent) {
+                continue;
+            }
+            match take_one(tx, agent, converses, claim, lease)? {
+                Some(delivery) => taken.push(delivery),
+                None => drop(passed.insert(agent.to_owned())),
+            }
         }
-        if taken.len() == before {
+        if (taken.len(), passed.len()) == before {
             break;
         }
     }

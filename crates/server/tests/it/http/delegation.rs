@@ -89,9 +89,11 @@ async fn what_changes_nothing_is_answered_as_such(server: Server) {
     let path = format!("/v1/delegations/{nobody}/heartbeat");
     let told = server.post(&path, json!({})).await.expect(200);
     assert_eq!(told, unchanged(&nobody, Json::Null, "not_found"));
-    server.get(&format!("/v1/delegations/{nobody}")).await.refused(404, "not_found");
     let job = server.submit("q").await;
-    server.get(&format!("/v1/delegations/{job}")).await.refused(404, "not_found");
+    for id in [nobody, job] {
+        let missing = server.get(&format!("/v1/delegations/{id}")).await.refused(404, "not_found");
+        assert_eq!(missing["detail"], "there is no such delegation", "{id}");
+    }
 }
 
 async fn a_repeated_delegation_is_a_no_op_and_says_so(server: Server) {

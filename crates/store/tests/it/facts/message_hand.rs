@@ -29,6 +29,7 @@ conformance!(
     what_nobody_can_read_is_not_delivered_again,
     a_damaged_copy_is_delivered_again_as_it_was_sent,
     what_a_message_shows_as_its_correlation_finds_it,
+    what_was_written_within_a_millisecond_is_on_one_page_each,
 );
 
 /// Written past the checks, as before there were any.
@@ -376,4 +377,36 @@ async fn what_a_message_shows_as_its_correlation_finds_it(dialect: Dialect) {
     assert_eq!((page.len(), page[0].id, next), (1, answer.id, None));
     assert!(messages(&world).list(of(Some("y")), None, 9).await.unwrap().0.is_empty());
     assert_eq!(messages(&world).list(of(Some("x")), None, 9).await.unwrap().0.len(), 1);
+}
+
+/// PostgreSQL knows microseconds, and a cursor does not: read in pages, the oldest first, a list
+/// showed the same message for ever, and the newest first it left out its neighbours.
+async fn what_was_written_within_a_millisecond_is_on_one_page_each(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let now = crate::refusal::instant(dialect, NOON);
+    for n in [3, 0, 2, 1] {
+        let at = match dialect {
+            Dialect::Postgres => format!("{now} + interval '{n}99 microseconds'"),
+            Dialect::Sqlite => now.clone(),
+        };
+        let columns = "to_agent, type, created_at, due_at, expires_at";
+        let values = format!("'ceo', 'x', {at}, {at}, {at}");
+        world.by_hand(&format!("INSERT INTO message ({columns}) VALUES ({values})")).unwrap();
+    }
+    let mut seen = Vec::new();
+    for order in [Order::Ascending, Order::Descending] {
+        let mut after = None;
+        for more in [true, true, true, false] {
+            let part = Part::new(order, after, 1);
+            let (page, next) = messages(&world).page(Filter::default(), part).await.unwrap();
+            seen.push(page[0].id);
+            after = next;
+            assert_eq!((page.len(), after.is_some()), (1, more));
+        }
+    }
+    let back: Vec<_> = seen.iter().rev().take(4).copied().collect();
+    assert_eq!(seen[..4], back);
+    seen.sort_unstable_by_key(|id| id.0);
+    seen.dedup();
+    assert_eq!(seen.len(), 4);
 }

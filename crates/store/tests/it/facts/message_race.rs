@@ -2,7 +2,8 @@
 //! somebody else talks to.
 
 use super::message::{deliver, new};
-use super::message_claim::{messages, pool, role};
+use super::message_claim::{messages, of, pool, role, take};
+use crate::postgres_log::application;
 use crate::world::*;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -16,6 +17,7 @@ conformance!(
     crew_messages_are_handed_out_once_each,
     sends_with_waiting_handlers_keep_one_conversation,
     the_same_send_at_the_same_time_is_one_message,
+    an_inbox_that_somebody_holds_hides_no_other,
 );
 
 /// SQLite has one server a file; its nodes are the tasks of one process.
@@ -167,4 +169,37 @@ async fn the_same_send_at_the_same_time_is_one_message(dialect: Dialect) {
     let sql = "SELECT count(*) FROM audit WHERE event = 'message_sent'";
     assert_eq!(world.by_hand(sql).unwrap(), "20");
     close(&world, &nodes);
+}
+
+/// A claim for one message looked at the most urgent agent only: where another node was just taking
+/// its message, a handler that was free left those of all others alone until the next look.
+async fn an_inbox_that_somebody_holds_hides_no_other(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let agents = ["vp-1", "vp-2", "crew-1", "crew-2"];
+    for (n, name) in (0..).zip(agents) {
+        role(&world, name, &name[..name.len() - 2]).await;
+        deliver(&world, &NewMessage { priority: 9 - n, ..new(name) }).await;
+    }
+    // SQLite has one writer: beside it nobody holds anything.
+    let other = match dialect {
+        Dialect::Postgres => Some(application(&world).await),
+        Dialect::Sqlite => None,
+    };
+    if let Some(other) = &other {
+        let hold = "BEGIN; SELECT 1 FROM inbox WHERE agent = 'vp-1' FOR UPDATE;
+            SELECT 1 FROM message WHERE to_agent = 'crew-1' FOR UPDATE";
+        other.batch_execute(hold).await.unwrap();
+    }
+    let (pools, free) = (["vp_handler", "crew_executor"], usize::from(other.is_some()));
+    for (name, first) in pools.into_iter().zip([0, 2]) {
+        let held = take(&world, pool(name), 1).await;
+        assert_eq!(held[0].message.to, agents[first + free]);
+    }
+    let Some(other) = other else { return };
+    assert!(take(&world, of("vp-1"), 9).await.is_empty(), "somebody else is taking it");
+    other.batch_execute("ROLLBACK").await.unwrap();
+    for (name, first) in pools.into_iter().zip([0, 2]) {
+        let held = take(&world, pool(name), 9).await;
+        assert_eq!((held.len(), held[0].message.to.as_str()), (1, agents[first]));
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::world::*;
 use serde_json::json;
-use windlass_domain::agent::{AgentPatch, AgentSpec, Authority, Executor, Given, Unit};
+use windlass_domain::agent::{AgentPatch, AgentSpec, Authority, Executor, Given, MAX_DEPTH, Unit};
 use windlass_store::agent::{Agent, AgentFilter, Agents, Said, Written};
 use windlass_store::audit::{Audit, Filter};
 use windlass_store::group::Outcome;
@@ -15,6 +15,8 @@ conformance!(
     a_change_leaves_the_rest_alone,
     nobody_is_above_itself_in_the_registry,
     two_changes_at_once_make_no_circle,
+    no_tree_is_deeper_than_a_line_is_read,
+    of_two_who_make_a_venture_at_once_one_is_refused,
     a_parent_a_venture_and_a_portfolio_are_there,
     the_portfolio_is_the_ventures,
     archiving_an_agent_touches_nothing_that_it_did,
@@ -148,6 +150,45 @@ async fn two_changes_at_once_make_no_circle(dialect: Dialect) {
         assert_ne!(first.is_ok(), second.is_ok(), "{first:?} {second:?}");
         let refused = if first.is_ok() { second } else { first };
         assert_eq!(wrong(refused), ("/parent".to_owned(), "cycle"));
+    }
+}
+
+/// Whoever was put below somebody took along those below, however many: they were no longer in the
+/// line of whoever is at the top, and were refused as if they were in another one.
+async fn no_tree_is_deeper_than_a_line_is_read(dialect: Dialect) {
+    let company = company(dialect).await;
+    for depth in 0..MAX_DEPTH {
+        let parent = depth.checked_sub(1).map(|above| format!("low{above}"));
+        company.put(&format!("low{depth}"), under(parent.as_deref(), "crew")).await.unwrap();
+    }
+    company.put("top", under(None, "ceo")).await.unwrap();
+    company.put("upper", under(Some("top"), "vp")).await.unwrap();
+    let too_deep = ("/parent".to_owned(), "out_of_range");
+    assert_eq!(wrong(company.put("low0", under(Some("upper"), "crew")).await), too_deep);
+    company.put("low0", under(Some("top"), "crew")).await.unwrap();
+    let lowest = format!("low{}", MAX_DEPTH - 1);
+    let line = company.agents.line(&lowest).await.unwrap();
+    assert_eq!((line.len(), line.last().unwrap().as_str()), (MAX_DEPTH + 1, "top"));
+    assert_eq!(wrong(company.put("lower", under(Some(&lowest), "crew")).await), too_deep);
+}
+
+/// On PostgreSQL both looked before either wrote: both were told that it was theirs, and the second
+/// had written over the first. An agent could come into a venture that had just been archived.
+async fn of_two_who_make_a_venture_at_once_one_is_refused(dialect: Dialect) {
+    let company = company(dialect).await;
+    company.portfolio("one").await;
+    company.portfolio("two").await;
+    let make = |name: String, portfolio: &str| {
+        let (ventures, portfolio) = (company.ventures.clone(), Some(portfolio.to_owned()));
+        async move { ventures.put(Unit::Venture, &name, portfolio, true, "ada").await }
+    };
+    for round in 0..10 {
+        let name = format!("venture{round}");
+        let (one, two) = tokio::join!(make(name.clone(), "one"), make(name.clone(), "two"));
+        let made: Vec<_> = [one, two].into_iter().flatten().collect();
+        assert_eq!(made.len(), 1, "{made:?}");
+        let kept = company.ventures.show(Unit::Venture, &name).await.unwrap();
+        assert_eq!(kept.as_ref(), made.first());
     }
 }
 

@@ -1,0 +1,2 @@
+-- Times are integers of milliseconds here: nothing to undo.
+SELECT 1;
