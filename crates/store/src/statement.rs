@@ -187,8 +187,9 @@ fn under_limit(dialect: Dialect) -> String {
 }
 
 /// Whether a person has still to look at the task `of`, or to decide something of it: a poisoned
-/// task, an open question, or a step of which nobody knows whether it ran (see `step/in_doubt`). A
-/// CASE, so that PostgreSQL does not read the index of all such steps for the few of one task.
+/// task, an open question, or a step of which nobody knows whether it ran (see `step/in_doubt`); or
+/// another task waits for its end, and was not told of it yet: without the task it never would be.
+/// A CASE, so that PostgreSQL does not read the index of all such steps for the few of one task.
 fn undecided(of: &str) -> String {
     format!(
         "(coalesce((SELECT t.closed_at IS NULL FROM trouble t WHERE t.task_id = {of}.id), FALSE) \
@@ -198,7 +199,8 @@ fn undecided(of: &str) -> String {
                  WHEN 'in_doubt' THEN NOT d.idempotent WHEN 'begun' THEN NOT d.idempotent \
                  WHEN 'failed' THEN NOT d.idempotent AND coalesce(d.effect, 'unknown') <> 'none' \
                  ELSE FALSE END LIMIT 1) \
-             IS NOT NULL)"
+             IS NOT NULL \
+         OR (SELECT 1 FROM wait w WHERE w.child_id = {of}.id LIMIT 1) IS NOT NULL)"
     )
 }
 

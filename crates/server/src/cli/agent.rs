@@ -2,7 +2,7 @@
 
 use super::poison::{Listing, Page};
 use super::task::{age, text};
-use super::{Connection, Context, Failure};
+use super::{Connection, Context, Failure, argument};
 use crate::client::{Call, Client, Patience};
 use crate::print::{self, Cell, Paint};
 use clap::{Args, Subcommand};
@@ -146,11 +146,6 @@ fn path(name: &str) -> String {
     format!("/v1/agents/{}", segment(name))
 }
 
-fn parsed(flag: &str, given: Option<String>) -> Result<Option<Value>, Failure> {
-    let read = given.map(|text| serde_json::from_str::<Value>(&text)).transpose();
-    read.map_err(|error| Failure::usage(format!("{flag} is no JSON: {error}")))
-}
-
 fn object(fields: impl IntoIterator<Item = (&'static str, Option<Value>)>) -> Map<String, Value> {
     fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
@@ -160,7 +155,7 @@ impl Said {
         let word = |text: Option<String>| text.map(Value::from);
         let policy = object([
             ("max_retries", self.max_retries.map(|n| json!(n))),
-            ("backoff", parsed("--backoff", self.backoff)?),
+            ("backoff", argument::json("--backoff", self.backoff.as_deref())?),
             ("on_exhausted", word(self.on_exhausted)),
         ]);
         let grants = |names: Vec<String>| (!names.is_empty()).then(|| json!(names));
@@ -176,7 +171,7 @@ impl Said {
             ("portfolio", word(self.portfolio)),
             ("queue", word(self.queue)),
             ("worker_type", word(self.worker_type)),
-            ("executor", parsed("--executor", self.executor)?),
+            ("executor", argument::json("--executor", self.executor.as_deref())?),
             ("authority", whole(authority)),
             ("retry_policy", whole(policy)),
         ]))

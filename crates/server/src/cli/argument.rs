@@ -39,6 +39,12 @@ pub fn span(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(total))
 }
 
+/// What a flag was given as JSON.
+pub fn json(flag: &str, given: Option<&str>) -> Result<Option<Value>, Failure> {
+    let read = given.map(serde_json::from_str).transpose();
+    read.map_err(|error| Failure::usage(format!("{flag} is no JSON: {error}")))
+}
+
 /// Whole milliseconds of a span, as the API takes them.
 pub fn ms(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)

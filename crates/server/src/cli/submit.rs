@@ -50,6 +50,9 @@ pub(super) struct Arguments {
     /// How often it is tried again after a failure [default: by kind; 3 for jobs].
     #[arg(long, value_name = "N")]
     max_retries: Option<u32>,
+    /// How long to wait before each, and which errors are worth it, as JSON [default: the agent's].
+    #[arg(long, value_name = "JSON")]
+    backoff: Option<String>,
     /// The task's id, any UUID; the same id again is the same task.
     #[arg(long)]
     id: Option<String>,
@@ -199,6 +202,7 @@ fn body(arguments: &Arguments) -> Result<Value, Failure> {
     set("run_at", arguments.run_at.map(|time| json!(time.to_string())));
     set("deadline_ms", arguments.deadline.map(|deadline| json!(argument::ms(deadline))));
     set("max_retries", arguments.max_retries.map(|retries| json!(retries)));
+    set("backoff", argument::json("--backoff", arguments.backoff.as_deref())?);
     if !arguments.tag.is_empty() {
         let mut tags = Map::new();
         for (key, value) in &arguments.tag {

@@ -58,6 +58,8 @@ fn submit_sends_what_was_asked_for_and_prints_the_id() {
             "letter",
             "--max-retries",
             "2",
+            "--backoff",
+            "{\"base_ms\": 5, \"on_exhausted\": \"failed\"}",
             "--correlation-id",
             "c",
         ],
@@ -70,6 +72,7 @@ fn submit_sends_what_was_asked_for_and_prints_the_id() {
         "id": body["id"], "queue": "mail", "payload": { "to": "anna" }, "name": "letter",
         "tags": { "team": "billing", "url": "http://x" }, "priority": -5, "delay_ms": 10_000,
         "deadline_ms": 3_600_000, "max_retries": 2, "correlation_id": "c",
+        "backoff": { "base_ms": 5, "on_exhausted": "failed" },
     });
     assert_eq!(body, expected);
 }

@@ -1,5 +1,5 @@
 -- Those of the tasks $1 that repeat nothing and that nothing repeats, and whether each may go: no
--- person has anything to look at or to decide any more.
+-- person has anything to look at or to decide any more, and nobody waits for its end.
 SELECT s.id,
     NOT {undecided:s}
 FROM task_spec s

@@ -1,6 +1,6 @@
 -- Those of the tasks $1 that repeat nothing and that nothing repeats, and whether each may go: no
--- person has anything to look at or to decide any more, and it is not the task of the newest
--- transition, whose place in the log must never be given out again.
+-- person has anything to look at or to decide any more, nobody waits for its end, and it is not the
+-- task of the newest transition, whose place in the log must never be given out again.
 SELECT s.id,
     NOT {undecided:s}
     AND s.id <> (

@@ -1,7 +1,7 @@
 -- The tasks of each family whose root ($2) is asked for, if nothing of it stays: each has ended at
--- $1 or before, and none is left for a person to look at or to decide over. A family goes as a
--- whole or not at all, because whoever repeats one of them must know what all have run. Each task
--- is looked at once.
+-- $1 or before, none is left for a person to look at or to decide over, and nobody waits for the
+-- end of one. A family goes as a whole or not at all, because whoever repeats one of them must know
+-- what all have run. Each task is looked at once.
 -- Unlike `replay/begun` this has no bound: a task that no replay looks at may live all the same.
 -- Children are looked up one parent after the other, as in `replay/count`.
 SELECT asked.root, gone.id

@@ -1,7 +1,7 @@
 -- The tasks of the family whose root ($2) is asked for, if nothing of it stays: each ended at $1
--- or before, none is left for a person to look at, and none has the newest transition (see
--- `alone`). A family goes as a whole or not at all, because whoever repeats one of them must know
--- what all have run. Each task is looked at once.
+-- or before, none is left for a person to look at, nobody waits for the end of one, and none has
+-- the newest transition (see `alone`). A family goes as a whole or not at all, because whoever
+-- repeats one of them must know what all have run. Each task is looked at once.
 -- Unlike `replay/begun` this has no bound: a task that no replay looks at may live all the same.
 WITH RECURSIVE family (id) AS (
     SELECT $2

@@ -84,9 +84,10 @@ pub struct Assignment {
     pub attempt: i32,
     /// Until when, unless a heartbeat renews it; `None` before a delegation's first beat.
     pub lease_expires_at: Option<Timestamp>,
-    /// What earlier attempts have done, oldest first; see [`Tasks::fill_steps`].
+    /// What was done so far, oldest first; see [`Tasks::fill_steps`].
     pub steps: Vec<Step>,
-    /// Whether these are all; otherwise the rest is listed after the last of them.
+    /// Whether these are all; otherwise the rest is listed after the last of them. Of an assignment
+    /// that is told again nobody knows before they are read.
     pub steps_complete: bool,
 }
 
@@ -189,7 +190,10 @@ async fn run(
             let asking = &mut asking[index];
             // Less than it asked for: what it was counted on was not there, but others may be.
             let again = !taken.repeated && (taken.new as i64) < taken.asked;
-            asking.has = taken.assignments;
+            asking.has = match taken.repeated {
+                true => told_again(taken.assignments),
+                false => taken.assignments,
+            };
             asking.again = !asking.has.is_empty();
             if again && asking.left() > 0 && !(everything && taken.new == 0 && taken.asked == 0) {
                 short.push(index);
@@ -256,6 +260,10 @@ impl Tasks {
         }
         let asked = claim.clone();
         let body = move |tx: &mut dyn Tx| {
+            // The same call again: what it took before is its answer.
+            if !tx.run(assigned(&asked))?.is_empty() {
+                return Ok(());
+            }
             let mut room = Room::adding(asks.len());
             let mut free = asked.max;
             if let Some(limits) = &limits {
@@ -279,7 +287,7 @@ impl Tasks {
         };
         self.store.write("claim_tasks", body).await?;
         let claim = claim.clone();
-        let body = move |tx: &mut dyn Tx| assignments(&tx.ask(assigned(&claim))?);
+        let body = move |tx: &mut dyn Tx| Ok(told_again(assignments(&tx.ask(assigned(&claim))?)?));
         self.store.read("claim_tasks", body).await
     }
 
@@ -304,7 +312,7 @@ impl Tasks {
                 }
             }
             found.truncate(UNNAMED_LIMIT);
-            Ok(found)
+            Ok(told_again(found))
         };
         self.store.read("unknown_to", body).await
     }
@@ -319,8 +327,10 @@ impl Tasks {
     /// Those of the tasks that a session holds.
     pub async fn held_of(&self, session: &str, tasks: Vec<TaskId>) -> Result<Vec<Assignment>> {
         let session = session.to_owned();
-        let body =
-            move |tx: &mut dyn Tx| assignments(&tx.ask(held(&session, tasks.iter().copied()))?);
+        let body = move |tx: &mut dyn Tx| {
+            let rows = tx.ask(held(&session, tasks.iter().copied()))?;
+            Ok(told_again(assignments(&rows)?))
+        };
         self.store.read("held_of", body).await
     }
 
@@ -331,10 +341,11 @@ impl Tasks {
         self.store.read("count_held", body).await
     }
 
-    /// Adds what earlier attempts have done. A first attempt has nothing behind it, unless it is a
-    /// replay, so most claims read nothing here.
+    /// Adds what was done so far. A first attempt has nothing behind it, unless it is a replay or
+    /// told again, so most claims read nothing here.
     pub async fn fill_steps(&self, mut held: Vec<Assignment>) -> Result<Vec<Assignment>> {
-        let has_past = |a: &Assignment| a.attempt > 1 || a.task.replay_of.is_some();
+        let has_past =
+            |a: &Assignment| a.attempt > 1 || a.task.replay_of.is_some() || !a.steps_complete;
         let ids: Vec<TaskId> = held.iter().filter(|a| has_past(a)).map(|a| a.task.id).collect();
         if ids.is_empty() {
             return Ok(held);
@@ -402,6 +413,12 @@ pub(super) fn assignments(rows: &[Row]) -> Result<Vec<Assignment>> {
         Err(error) => Some(Err(error)),
     };
     rows.iter().filter_map(readable).collect()
+}
+
+/// Assignments that somebody was told of before, and may have worked on since.
+fn told_again(mut held: Vec<Assignment>) -> Vec<Assignment> {
+    held.iter_mut().for_each(|assignment| assignment.steps_complete = false);
+    held
 }
 
 fn assignment(row: &Row) -> Result<Assignment> {

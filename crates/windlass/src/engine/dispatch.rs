@@ -16,10 +16,11 @@ use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
-use windlass_domain::id::{ChangeId, ClaimId};
+use windlass_domain::id::{ChangeId, ClaimId, SessionId};
 use windlass_domain::pins::{Pins, Serves};
 use windlass_domain::profile::Profile;
 use windlass_store::error::{Error, Result};
+use windlass_store::session::Sessions;
 use windlass_store::task::{Assignment, Claim, Finish, Finishing, Idle, Tasks};
 
 use super::Engine;
@@ -30,6 +31,7 @@ const CHAIN: usize = 2;
 
 pub(super) struct Dispatcher {
     tasks: Tasks,
+    sessions: Sessions,
     /// What was taken is delivered by the database's threads, which are in no runtime.
     runtime: Handle,
     state: Arc<Mutex<State>>,
@@ -96,9 +98,12 @@ enum Woken {
 /// Tasks on their way to a caller. If the caller goes away before it accepts them, they go back at
 /// once instead of waiting for their leases to run out; but not where the same call may come again:
 /// it would be given leases that are released under its hands. Its leases decide then, or the
-/// session's next heartbeat, which is told of them. Inference goes back in any case.
+/// session's next heartbeat, which is told of them. Inference goes back in any case, and so does
+/// what was taken while its session ended: whoever ended it gave back what it saw, and nobody asks
+/// for the rest.
 struct Handover {
     tasks: Tasks,
+    sessions: Sessions,
     runtime: Handle,
     state: Arc<Mutex<State>>,
     claim: Claim,
@@ -113,20 +118,37 @@ impl Handover {
 
 impl Drop for Handover {
     fn drop(&mut self) {
-        let mut assignments = std::mem::take(&mut self.assignments);
-        if self.claim.may_repeat {
-            assignments.retain(|assignment| assignment.task.profile == Profile::Inference);
+        let assignments = std::mem::take(&mut self.assignments);
+        if assignments.is_empty() {
+            return;
         }
-        if !assignments.is_empty() {
-            let (tasks, claim) = (self.tasks.clone(), self.claim.clone());
-            let state = Arc::clone(&self.state);
-            self.runtime.spawn(async move {
-                give_back(&tasks, &claim, assignments).await;
-                // Others wait for it, and nobody else tells them.
-                let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-                claim.queues.iter().for_each(|queue| state.wake(queue, CHAIN));
-            });
-        }
+        let (tasks, sessions, claim) =
+            (self.tasks.clone(), self.sessions.clone(), self.claim.clone());
+        let state = Arc::clone(&self.state);
+        self.runtime.spawn(async move {
+            let goes = |a: &Assignment| !claim.may_repeat || a.task.profile == Profile::Inference;
+            let (mut back, kept): (Vec<_>, Vec<_>) = assignments.into_iter().partition(goes);
+            if !kept.is_empty() && has_ended(&sessions, &claim).await {
+                back.extend(kept);
+            }
+            if back.is_empty() {
+                return;
+            }
+            give_back(&tasks, &claim, back).await;
+            // Others wait for it, and nobody else tells them.
+            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            claim.queues.iter().for_each(|queue| state.wake(queue, CHAIN));
+        });
+    }
+}
+
+/// Whether the session of a claim has ended. One that goes on later claims anew.
+async fn has_ended(sessions: &Sessions, claim: &Claim) -> bool {
+    let Ok(id) = claim.session.parse::<Uuid>() else { return false };
+    match sessions.show(SessionId(id)).await {
+        Ok(found) => found.is_none_or(|session| session.close_reason.is_some()),
+        // Its leases decide.
+        Err(_) => false,
     }
 }
 
@@ -187,8 +209,8 @@ impl State {
 
 impl Dispatcher {
     /// Must be called inside a tokio runtime.
-    pub(super) fn new(tasks: Tasks) -> Dispatcher {
-        Dispatcher { tasks, runtime: Handle::current(), state: Arc::default() }
+    pub(super) fn new(tasks: Tasks, sessions: Sessions) -> Dispatcher {
+        Dispatcher { tasks, sessions, runtime: Handle::current(), state: Arc::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -271,18 +293,23 @@ impl Dispatcher {
     /// behind what it never saw.
     async fn take(&self, claim: &Claim) -> Result<Vec<Assignment>> {
         let (answer, answered) = oneshot::channel();
-        let (tasks, claim, runtime) = (self.tasks.clone(), claim.clone(), self.runtime.clone());
-        let state = Arc::clone(&self.state);
+        let handover = self.handover(claim.clone());
+        let (tasks, claim) = (self.tasks.clone(), claim.clone());
         tokio::spawn(async move {
-            let taken = tasks.claim(claim.clone()).await;
-            let handover = |assignments| Handover { tasks, runtime, state, claim, assignments };
-            let _ = answer.send(taken.map(handover));
+            let _ = answer.send(tasks.claim(claim).await.map(handover));
         });
         let taken = answered.await.unwrap_or_else(|_| {
             let detail = "a claim ended without an answer".into();
             Err(Error::Internal { operation: "claim".into(), detail })
         });
         taken.map(Handover::accept)
+    }
+
+    /// On its way to whoever made this claim.
+    fn handover(&self, claim: Claim) -> impl FnOnce(Vec<Assignment>) -> Handover + use<> {
+        let (tasks, sessions) = (self.tasks.clone(), self.sessions.clone());
+        let (runtime, state) = (self.runtime.clone(), Arc::clone(&self.state));
+        move |assignments| Handover { tasks, sessions, runtime, state, claim, assignments }
     }
 
     fn interest<'a>(&'a self, queues: &'a [String]) -> Interest<'a> {
@@ -384,9 +411,7 @@ impl Idle for Dispatcher {
             queue.handed_over += new;
         }
         drop(state);
-        let (tasks, runtime) = (self.tasks.clone(), self.runtime.clone());
-        let (state, claim) = (Arc::clone(&self.state), claim.clone());
-        let handover = Handover { tasks, runtime, state, claim, assignments };
+        let handover = self.handover(claim.clone())(assignments);
         let _ = woken.send(Woken::Given(Box::new(handover)));
     }
 }

@@ -183,7 +183,7 @@ impl Engine {
     pub async fn start(store: Store, options: Options) -> Result<Engine> {
         let tasks = Tasks::new(store.clone());
         let sessions = Sessions::new(store.clone());
-        let dispatcher = Arc::new(Dispatcher::new(tasks.clone()));
+        let dispatcher = Arc::new(Dispatcher::new(tasks.clone(), sessions.clone()));
         if options.eager {
             tasks.dispatch_to(&(Arc::clone(&dispatcher) as _));
         }

@@ -260,10 +260,10 @@ impl Ctx {
         Err(Failure::new("STEP_MISMATCH", message))
     }
 
-    /// Counts recorded steps of these names as revisited.
-    pub(super) fn skip(&self, names: &[String]) {
-        for step in lock(&self.inner.past).values_mut() {
-            step.visited |= names.contains(&step.name);
+    /// Counts a recorded step as revisited.
+    pub(super) fn skip(&self, key: &StepKey) {
+        if let Some(step) = lock(&self.inner.past).get_mut(&key.id(self.inner.task.id)) {
+            step.visited = true;
         }
     }
 

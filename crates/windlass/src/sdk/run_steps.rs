@@ -1,7 +1,8 @@
 //! Steps in an order: each gets the state and returns what is merged into it.
 //!
 //! After each step the checkpoint says which step it was, the index of the next one, which are
-//! done, and the state, so that an attempt goes on where the last one stopped.
+//! done, and the state, so that an attempt goes on where the last one stopped. A checkpoint that
+//! something else has kept since says nothing of these steps: what was recorded of each does.
 
 use super::context::Ctx;
 use super::step::Call;
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use std::pin::Pin;
 use std::sync::Arc;
+use windlass_domain::step::StepKey;
 use windlass_domain::time::Timestamp;
 
 type Work =
@@ -69,6 +71,9 @@ impl Steps {
 /// What is kept after each step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Checkpoint {
+    /// How many other lists of steps the handler had run before.
+    #[serde(default)]
+    list: i32,
     step: String,
     step_index: usize,
     completed_steps: Vec<String>,
@@ -88,7 +93,10 @@ impl Ctx {
             return Err(Failure::new("INVALID_STEP", "the state must be an object"));
         };
         let mut begin = 0;
-        if let Some(last) = self.last_checkpoint::<Checkpoint>()? {
+        // No step has this name, so nothing else is counted under it.
+        let list = self.occurrence("", &Json::Null);
+        let last = self.last_checkpoint::<Checkpoint>().unwrap_or_default();
+        if let Some(last) = last.filter(|last| last.list == list) {
             let done = &last.completed_steps;
             if done.len() != last.step_index || !names.iter().zip(done).all(|(a, b)| a == b) {
                 let message = format!(
@@ -97,7 +105,10 @@ impl Ctx {
                 );
                 return Err(Failure::new("STEP_MISMATCH", message));
             }
-            self.skip(done);
+            for name in done {
+                // Counted as if it were revisited, so that the same name later on is another step.
+                self.skip(&StepKey::new(name, &Json::Null, self.occurrence(name, &Json::Null)));
+            }
             (begin, state) = (last.step_index, last.state);
         }
         for (index, (name, once, work)) in steps.steps.iter().enumerate().skip(begin) {
@@ -114,6 +125,7 @@ impl Ctx {
             let completed: Vec<String> = names[..=index].iter().map(|n| (*n).to_owned()).collect();
             let checkpoint = |result: &Json| {
                 let kept = Checkpoint {
+                    list,
                     step: name.clone(),
                     step_index: index + 1,
                     completed_steps: completed.clone(),

@@ -27,6 +27,7 @@ conformance!(
     many_submits_and_many_workers_do_every_task_once,
     a_task_given_to_nobody_goes_back_at_once,
     what_a_claim_took_that_may_come_again_is_kept_for_it,
+    what_a_claim_took_whose_session_was_closed_meanwhile_goes_back,
     a_claim_without_work_ends_with_its_time,
     a_bulk_submit_wakes_everybody_who_is_needed,
 );
@@ -226,6 +227,30 @@ async fn what_a_claim_took_that_may_come_again_is_kept_for_it(dialect: Dialect) 
         assert_eq!(complete(&engine, &again[0]).await, State::Completed);
         let history = engine.tasks().history(again[0].task.id, 0, 100).await.unwrap();
         assert!(history.iter().all(|line| line.event != Event::Release), "{history:?}");
+    }
+}
+
+/// A worker that stops closes its session while its last claim is under way, and will not ask
+/// again. What that took was in nobody's hands until its lease ran out, which cost it a retry.
+async fn what_a_claim_took_whose_session_was_closed_meanwhile_goes_back(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    for round in 0..60u64 {
+        let session = register(&engine, "q", 1, 60_000).await;
+        let waiting = engine.clone();
+        let wait =
+            tokio::spawn(async move { waiting.claim(session, claim(1, PATIENCE)).await.map(drop) });
+        eventually("it waits", || async { engine.idle_workers() == 1 }).await;
+        let submitting = engine.clone();
+        let submitted = tokio::spawn(async move { submit(&submitting, "q", |_| {}).await });
+        tokio::time::sleep(Duration::from_micros(round * 20)).await;
+        wait.abort();
+        engine.close_session(session).await.unwrap();
+        let id = submitted.await.unwrap();
+        eventually("it is in line again", || async {
+            crate::world::status(&engine, id).await == State::Pending
+        })
+        .await;
+        engine.cancel(id, "tester", None).await.unwrap();
     }
 }
 

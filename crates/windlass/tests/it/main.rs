@@ -24,6 +24,7 @@ mod pooler;
 mod pressure;
 mod sdk;
 mod sdk_inside;
+mod sdk_ordered;
 mod sdk_wait;
 mod session;
 mod session_life;

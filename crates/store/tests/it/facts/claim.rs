@@ -29,6 +29,7 @@ conformance!(
     a_claim_that_starts_writes_one_history_row,
     the_same_claim_again_returns_what_it_gave,
     the_same_claim_again_takes_no_more,
+    the_same_claim_of_named_tasks_again_takes_no_more,
     the_same_claim_many_times_at_once_takes_once,
     a_claim_id_belongs_to_its_session,
     an_assignment_carries_payload_checkpoint_and_attempt,
@@ -296,7 +297,8 @@ async fn the_same_claim_again_returns_what_it_gave(dialect: Dialect) {
     let claim = claim_of("w1", &["q"], 3);
     let first = world.tasks.claim(claim.clone()).await.unwrap();
     world.pass_ms(100);
-    assert_eq!(world.tasks.claim(claim).await.unwrap(), first);
+    let again = world.tasks.claim(claim).await.unwrap();
+    assert_eq!(world.tasks.fill_steps(again).await.unwrap(), first);
     assert_eq!(world.claim("w1", 10).await.len(), 2);
 }
 
@@ -310,7 +312,24 @@ async fn the_same_claim_again_takes_no_more(dialect: Dialect) {
     let other = || task(|r| r.queue = Some("other".into()));
     world.submit_all(vec![other(), other(), job(), job()]).await;
     // It was answered; what came since belongs to the next call.
-    assert_eq!(world.tasks.claim(claim).await.unwrap(), first);
+    let again = world.tasks.claim(claim).await.unwrap();
+    assert_eq!(world.tasks.fill_steps(again).await.unwrap(), first);
+}
+
+/// Each repeat took one more of those that were named.
+async fn the_same_claim_of_named_tasks_again_takes_no_more(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let mut named = Vec::new();
+    for _ in 0..3 {
+        named.push(world.submit(job()).await);
+    }
+    let claim = claim_of("w1", &["q"], 1);
+    for _ in 0..3 {
+        let held = world.tasks.claim_tasks(&claim, named.clone()).await.unwrap();
+        assert_eq!(ids(&held), named[..1]);
+    }
+    let next = claim_of("w1", &["q"], 1);
+    assert_eq!(ids(&world.tasks.claim_tasks(&next, named.clone()).await.unwrap()), named[1..2]);
 }
 
 /// Repeats that share a transaction failed on PostgreSQL, and everybody else in it with them.

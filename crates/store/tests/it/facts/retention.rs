@@ -10,9 +10,10 @@ use windlass_domain::state::State;
 use windlass_domain::step::{StepInput, check};
 use windlass_domain::task::NewTask;
 use windlass_domain::time::Timestamp;
+use windlass_domain::wait::Until;
 use windlass_store::approval::{Issue, ReplayRequest, Requested};
 use windlass_store::statement::Dialect;
-use windlass_store::task::{BeginStep, Begun, Consent, Holder, Replay, Resolution};
+use windlass_store::task::{BeginStep, Begun, Consent, Holder, Parked, Replay, Resolution};
 
 conformance!(
     a_finished_inference_is_removed_with_all_its_traces_after_seven_days,
@@ -22,6 +23,7 @@ conformance!(
     a_family_of_replays_is_kept_while_any_of_it_lives,
     a_replay_stays_as_long_as_a_person_must_look_at_its_family,
     what_a_person_has_still_to_decide_is_kept,
+    what_another_task_waits_for_is_kept_until_that_is_told,
     a_family_goes_in_one_transaction_and_what_stays_holds_up_nobody,
     families_go_one_after_the_other_when_a_transaction_has_enough,
     a_family_whose_root_is_gone_is_one_all_the_same,
@@ -246,6 +248,28 @@ async fn what_a_person_has_still_to_decide_is_kept(dialect: Dialect) {
     assert!(world.tasks.show(root.0).await.unwrap().is_some(), "its replay was asked for");
     world.vote(question.id, "bob", Choice::Deny).await.unwrap();
     assert_eq!(removed().await, 1);
+}
+
+/// Whoever waited for it found nothing to be woken by, and waited for ever.
+async fn what_another_task_waits_for_is_kept_until_that_is_told(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    world.set_now(Timestamp::from_ms(NOON - 3_650 * DAY_MS));
+    let removed = async || world.tasks.remove_expired(None, 100).await.unwrap();
+    let (alone, root) = (world.running(inference()).await, failed(&world).await);
+    let replay = again(&world, root).await;
+    let [waits, other] = [world.running(job()).await, world.running(job()).await];
+    for (held, child) in [(&waits, alone.task.id), (&other, replay)] {
+        let waiting = super::wait::park(&world, held, Until::Task(child)).await.unwrap();
+        assert!(matches!(waiting, Parked::Waiting(_)));
+    }
+    world.finish(&alone, complete()).await.unwrap();
+    world.cancel(replay).await.unwrap();
+    world.pass_ms(8 * DAY_MS);
+    world.submit(job()).await;
+    assert_eq!(removed().await, 0);
+    assert_eq!(world.tasks.wake_parents(None, 10).await.unwrap().changed.len(), 2);
+    assert_eq!(world.status(waits.task.id).await, State::Pending);
+    assert_eq!(removed().await, 3);
 }
 
 /// An inference that failed while a step of it ran that must not run twice.

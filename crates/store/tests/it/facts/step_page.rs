@@ -6,12 +6,13 @@ use serde_json::json;
 use windlass_domain::page::{Order, Part};
 use windlass_store::statement::Dialect;
 use windlass_store::step::{PAGE_BYTES, Step, Steps};
-use windlass_store::task::{Assignment, Finishing, STEPS_BYTES, STEPS_LIMIT};
+use windlass_store::task::{Assignment, Claim, Finishing, STEPS_BYTES, STEPS_LIMIT};
 
 conformance!(
     an_assignment_carries_steps_up_to_its_bytes,
     one_big_step_comes_along_and_no_more,
     the_assignments_of_an_answer_share_its_bytes,
+    what_is_told_again_carries_what_was_done_meanwhile,
     pages_of_big_steps_are_bounded_and_lead_to_the_end,
     pages_of_big_steps_are_bounded_from_the_last_on_too,
     a_page_of_small_steps_is_bounded_by_their_number,
@@ -80,6 +81,28 @@ async fn the_assignments_of_an_answer_share_its_bytes(dialect: Dialect) {
     assert_eq!((with.len(), without.len()), (tasks - 2, 2));
     assert!(with.iter().all(|taken| taken.steps_complete));
     assert!(without.iter().all(|taken| !taken.steps_complete));
+}
+
+/// A first attempt was said to have no steps, and whoever had forgotten them ran them again.
+async fn what_is_told_again_carries_what_was_done_meanwhile(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    world.submit(job()).await;
+    let claim = Claim { start: true, ..claim_of("w1", &["q"], 1) };
+    let held = world.tasks.claim(claim.clone()).await.unwrap();
+    let first = world.tasks.fill_steps(held.clone()).await.unwrap();
+    assert_eq!((names(&first[0].steps), first[0].steps_complete), (vec![], true));
+    record_all(&world, &held[0], 2, 10).await;
+    let (tasks, id) = (&world.tasks, held[0].task.id);
+    for told in [
+        tasks.claim(claim.clone()).await.unwrap(),
+        tasks.claim_tasks(&claim, vec![id]).await.unwrap(),
+        tasks.unknown_to("w1", Vec::new()).await.unwrap(),
+        tasks.held_of("w1", vec![id]).await.unwrap(),
+    ] {
+        assert_eq!((told[0].lease_id, told[0].attempt), (held[0].lease_id, 1));
+        let told = tasks.fill_steps(told).await.unwrap().pop().unwrap();
+        assert_eq!((names(&told.steps), told.steps_complete), (vec!["s0", "s1"], true));
+    }
 }
 
 async fn pages_of_big_steps_are_bounded_and_lead_to_the_end(dialect: Dialect) {
