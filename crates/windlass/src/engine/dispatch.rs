@@ -128,18 +128,25 @@ impl Drop for Handover {
         self.runtime.spawn(async move {
             let goes = |a: &Assignment| !claim.may_repeat || a.task.profile == Profile::Inference;
             let (mut back, kept): (Vec<_>, Vec<_>) = assignments.into_iter().partition(goes);
-            if !kept.is_empty() && has_ended(&sessions, &claim).await {
-                back.extend(kept);
+            if !kept.is_empty() {
+                match has_ended(&sessions, &claim).await {
+                    true => back.extend(kept),
+                    false => lock(&state).wake_repeats(&claim),
+                }
             }
             if back.is_empty() {
                 return;
             }
             give_back(&tasks, &claim, back).await;
             // Others wait for it, and nobody else tells them.
-            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = lock(&state);
             claim.queues.iter().for_each(|queue| state.wake(queue, CHAIN));
         });
     }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether the session of a claim has ended. One that goes on later claims anew.
@@ -205,6 +212,25 @@ impl State {
             }
         }
     }
+
+    /// What a call took is there now: its repeat, which found nothing yet, looks again, whether it
+    /// stands in line or is about to.
+    fn wake_repeats(&mut self, claim: &Claim) {
+        for name in &claim.queues {
+            if let Some(queue) = self.queues.get_mut(name) {
+                queue.wakes += 1;
+            }
+        }
+        let is_repeat = |waiting: &Waiting| {
+            (waiting.claim.claim, &waiting.claim.session) == (claim.claim, &claim.session)
+        };
+        let repeats = self.waiting.iter().filter(|(_, waiting)| is_repeat(waiting));
+        for id in repeats.map(|(id, _)| *id).collect::<Vec<_>>() {
+            if let Some(waiting) = self.remove(id) {
+                let _ = waiting.woken.send(Woken::Look);
+            }
+        }
+    }
 }
 
 impl Dispatcher {
@@ -214,7 +240,7 @@ impl Dispatcher {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// How many claims wait.
@@ -394,6 +420,10 @@ impl Idle for Dispatcher {
         let lines = state.queues.get(queue)?.waiting.iter().filter(|(sort, _)| takes(sort));
         // Who waits longest.
         let id = lines.filter_map(|(_, line)| line.front().copied()).min()?;
+        // A call whose first try is on its way already is not taken along twice.
+        if state.offered.contains_key(&state.waiting.get(&id)?.claim.claim) {
+            return None;
+        }
         let Waiting { claim, woken } = state.remove(id)?;
         state.offered.insert(claim.claim, woken);
         let max = claim.max.min(count);

@@ -27,6 +27,7 @@ conformance!(
     many_submits_and_many_workers_do_every_task_once,
     a_task_given_to_nobody_goes_back_at_once,
     what_a_claim_took_that_may_come_again_is_kept_for_it,
+    a_repeat_that_waits_is_given_what_the_first_call_takes_late,
     what_a_claim_took_whose_session_was_closed_meanwhile_goes_back,
     a_claim_without_work_ends_with_its_time,
     a_bulk_submit_wakes_everybody_who_is_needed,
@@ -228,6 +229,32 @@ async fn what_a_claim_took_that_may_come_again_is_kept_for_it(dialect: Dialect) 
         let history = engine.tasks().history(again[0].task.id, 0, 100).await.unwrap();
         assert!(history.iter().all(|line| line.event != Event::Release), "{history:?}");
     }
+}
+
+/// On PostgreSQL the repeat does not see what a submit is about to hand to the first call. It waited
+/// to its end and got nothing, and nobody worked on the task.
+async fn a_repeat_that_waits_is_given_what_the_first_call_takes_late(dialect: Dialect) {
+    let World { engine, place } = World::with(dialect, without_polling()).await;
+    let session = register(&engine, "q", 1, 60_000).await;
+    let named = claim(1, PATIENCE);
+    let (waiting, first) = (engine.clone(), named.clone());
+    let wait = tokio::spawn(async move { waiting.claim(session, first).await });
+    eventually("it waits", || async { engine.idle_workers() == 1 }).await;
+    let gate = place.stop_submits();
+    let submitting = engine.clone();
+    let submitted = tokio::spawn(async move { submit(&submitting, "q", |_| {}).await });
+    // It has taken the claim along, and stands at the gate.
+    eventually("it is taken along", || async { engine.idle_workers() == 0 }).await;
+    wait.abort();
+    let repeating = engine.clone();
+    let again = tokio::spawn(async move { repeating.claim(session, named).await });
+    if dialect == Dialect::Postgres {
+        eventually("the repeat waits", || async { engine.idle_workers() == 1 }).await;
+    }
+    gate.open();
+    let again = again.await.unwrap().unwrap();
+    assert_eq!(again[0].task.id, submitted.await.unwrap());
+    assert_eq!(complete(&engine, &again[0]).await, State::Completed);
 }
 
 /// A worker that stops closes its session while its last claim is under way, and will not ask

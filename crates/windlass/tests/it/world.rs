@@ -4,8 +4,9 @@ use crate::cluster::TestDatabase;
 use crate::template;
 use serde_json::json;
 use std::future::Future;
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
@@ -90,6 +91,41 @@ impl Place {
             }
         };
         assert!(written.unwrap().success(), "{sql}");
+    }
+}
+
+/// Whoever submits waits until this is opened.
+pub struct Gate(Child);
+
+impl Gate {
+    pub fn open(mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Place {
+    /// From now on submits wait: somebody else's transaction stands before them.
+    pub fn stop_submits(&self) -> Gate {
+        let (mut command, sql) = match self {
+            Place::Sqlite(folder) => {
+                // Into a pipe the shell says what it has to say when it ends, unless it is made to.
+                let mut command = Command::new("stdbuf");
+                command.args(["-oL", "sqlite3", "-cmd", ".timeout 10000"]).arg(file(folder));
+                (command, "BEGIN IMMEDIATE;\nSELECT 'stopped';\n")
+            }
+            Place::Postgres(database) => {
+                let mut command = Command::new("psql");
+                command.args(["-qtA", "-d", &database.url()]);
+                (command, "BEGIN; LOCK TABLE task_spec IN SHARE MODE;\nSELECT 'stopped';\n")
+            }
+        };
+        let mut gate = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        gate.stdin.as_mut().unwrap().write_all(sql.as_bytes()).unwrap();
+        let mut told = String::new();
+        BufReader::new(gate.stdout.as_mut().unwrap()).read_line(&mut told).unwrap();
+        assert_eq!(told.trim(), "stopped");
+        Gate(gate)
     }
 }
 
