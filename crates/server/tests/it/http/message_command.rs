@@ -33,7 +33,7 @@ async fn what_was_not_found_is_looked_for_where_it_is(server: Server) {
         (&["message", "send", "nobody", "--type", "x"], "agent list"),
         (&["message", "show", NOWHERE], "message list"),
         (&["dead-letter", "show", NOWHERE], "dead-letter list"),
-        (&["delegation", "show", NOWHERE], "task list"),
+        (&["delegation", "show", NOWHERE], "delegation list"),
         (&["approval", "show", NOWHERE], "approval list"),
         (&["alert", "ack", NOWHERE], "alert list"),
         (&["poison", "show", NOWHERE], "poison list"),
