@@ -105,21 +105,12 @@ impl Gate {
 }
 
 impl Place {
-    /// From now on submits wait: somebody else's transaction stands before them.
+    /// From now on submits to PostgreSQL wait: somebody else's transaction stands before them.
     pub fn stop_submits(&self) -> Gate {
-        let (mut command, sql) = match self {
-            Place::Sqlite(folder) => {
-                // Into a pipe the shell says what it has to say when it ends, unless it is made to.
-                let mut command = Command::new("stdbuf");
-                command.args(["-oL", "sqlite3", "-cmd", ".timeout 10000"]).arg(file(folder));
-                (command, "BEGIN IMMEDIATE;\nSELECT 'stopped';\n")
-            }
-            Place::Postgres(database) => {
-                let mut command = Command::new("psql");
-                command.args(["-qtA", "-d", &database.url()]);
-                (command, "BEGIN; LOCK TABLE task_spec IN SHARE MODE;\nSELECT 'stopped';\n")
-            }
-        };
+        let Place::Postgres(database) = self else { panic!("SQLite's writer waits for nobody") };
+        let sql = "BEGIN; LOCK TABLE task_spec IN SHARE MODE;\nSELECT 'stopped';\n";
+        let mut command = Command::new("psql");
+        command.args(["-qtA", "-d", &database.url()]);
         let mut gate = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         gate.stdin.as_mut().unwrap().write_all(sql.as_bytes()).unwrap();
         let mut told = String::new();
