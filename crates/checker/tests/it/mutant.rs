@@ -26,8 +26,23 @@ async fn run(mutant: Mutant, settle: Duration) -> (Folder, u64, Model) {
     (folder, seed, model)
 }
 
+/// How many loads may pass before a mutant has to be caught: what it does wrong is met by chance.
+const LOADS: usize = 4;
+
+/// A run with this mutant breaks all of these, and the checker says so.
+async fn is_caught(mutant: Mutant, wanted: &[Invariant]) {
+    let mut told = BTreeSet::new();
+    for _ in 0..LOADS {
+        told.extend(found(mutant).await);
+        if wanted.iter().all(|invariant| told.contains(invariant)) {
+            return;
+        }
+    }
+    panic!("{mutant:?} breaks {wanted:?}, and the checker found {told:?}");
+}
+
 /// What the checker finds in a run with this mutant.
-async fn caught(mutant: Mutant) -> BTreeSet<Invariant> {
+async fn found(mutant: Mutant) -> BTreeSet<Invariant> {
     let (folder, seed, model) = run(mutant, Duration::from_secs(6)).await;
     let run = gather(folder.path(), model.dump()).expect("the run's own logs can be read");
     println!("{mutant:?}, seed {seed}: {}", Summary::of(&run));
@@ -48,42 +63,35 @@ async fn a_server_that_keeps_its_promises_passes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_a_lease_guard_is_caught() {
-    let told = caught(Mutant::NoLeaseGuard).await;
-    assert!(told.contains(&Invariant::Lease) && told.contains(&Invariant::OneResult), "{told:?}");
+    is_caught(Mutant::NoLeaseGuard, &[Invariant::Lease, Invariant::OneResult]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_reuses_lease_ids_is_caught() {
-    let told = caught(Mutant::ReusedLease).await;
-    assert!(told.contains(&Invariant::Lease), "{told:?}");
+    is_caught(Mutant::ReusedLease, &[Invariant::Lease]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_acknowledges_before_it_commits_is_caught() {
-    let told = caught(Mutant::AcknowledgedBeforeCommit).await;
-    assert!(told.contains(&Invariant::Acknowledged), "{told:?}");
+    is_caught(Mutant::AcknowledgedBeforeCommit, &[Invariant::Acknowledged]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_an_attempt_cap_is_caught() {
-    let told = caught(Mutant::NoAttemptCap).await;
-    assert!(told.contains(&Invariant::Cap), "{told:?}");
+    is_caught(Mutant::NoAttemptCap, &[Invariant::Cap]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_renews_for_a_zombie_is_caught() {
-    let told = caught(Mutant::BeatWithoutLease).await;
-    assert!(told.contains(&Invariant::Lease) && told.contains(&Invariant::Beats), "{told:?}");
+    is_caught(Mutant::BeatWithoutLease, &[Invariant::Lease, Invariant::Beats]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sweep_against_the_machine_is_caught() {
-    let told = caught(Mutant::SweepAgainstMachine).await;
-    assert!(told.contains(&Invariant::Machine), "{told:?}");
+    is_caught(Mutant::SweepAgainstMachine, &[Invariant::Machine]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transition_without_history_is_caught() {
-    let told = caught(Mutant::ForgottenHistory).await;
-    assert!(told.contains(&Invariant::Chain), "{told:?}");
+    is_caught(Mutant::ForgottenHistory, &[Invariant::Chain]).await;
 }
