@@ -2,8 +2,8 @@
 -- $1: a test's time, else NULL. $2 to $6: the lock of limits that is shared, as it is in
 -- limit/share_or_fail, so that a lone submit is one statement and one answer; NULL: none, or it is
 -- had already. The counts are read inside, after the lock, by a statement that sees all that was
--- committed by then. Then one array a field. Items whose id or idempotency key exists return no row, and the
--- caller looks them up: the same submit twice is one task.
+-- committed by then. Then one array a field. Items whose id or idempotency key exists return no
+-- row, and the caller looks them up: the same submit twice is one task.
 WITH shared AS MATERIALIZED (
     SELECT CASE WHEN $2::int IS NULL THEN TRUE ELSE windlass_share_or_fail(
         $2, $3::int, $4::text[], $5::text[]::bigint[], $6::text[]::bigint[]) END AS fits
