@@ -2,7 +2,7 @@
 -- One task that somebody waits for: submitted to the lane $33, and handed over at once if nothing
 -- waits in the lanes $45, each from its key $46 upwards. The history shows both. Where an older
 -- task waits it is only submitted, and whoever waits is told to look. $34 to $37 are the claim's
--- own, $38 and $39 its fresh lease and change, $40 to $44 the lock of limits, as task/submit has it.
+-- own, $38 and $39 its fresh lease and change, $40 to $44 the lock of limits, as in task/submit.
 -- An id or idempotency key that exists returns no row.
 WITH shared AS MATERIALIZED (
     SELECT CASE WHEN $40::int IS NULL THEN TRUE ELSE windlass_share_or_fail(
