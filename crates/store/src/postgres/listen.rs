@@ -57,6 +57,8 @@ pub(super) struct Wakes {
     pending: Mutex<Pending>,
     more: Notify,
     hears: AtomicBool,
+    /// Nobody else is there: then this thread is not even woken.
+    alone: AtomicBool,
     closed: AtomicBool,
 }
 
@@ -78,7 +80,7 @@ impl Pending {
 
 impl Wakes {
     pub(super) fn tell(&self, wake: Wake) {
-        if !self.hears() {
+        if !self.hears() || self.alone.load(Ordering::Relaxed) {
             return;
         }
         let mut pending = self.pending();
@@ -128,6 +130,7 @@ pub(super) fn start(shared: Arc<Shared>, hear: Hear) -> Result<JoinHandle<()>> {
         while !shared.wakes.is_closed() {
             let ended = runtime.block_on(listen(&shared, &hear));
             shared.wakes.hears.store(false, Ordering::Relaxed);
+            shared.wakes.alone.store(false, Ordering::Relaxed);
             match ended {
                 Ok(Ended::Closed) => return,
                 Ok(Ended::Deaf) => {
@@ -180,7 +183,7 @@ async fn listen(shared: &Shared, hear: &Hear) -> Result<Ended> {
     shared.wakes.hears.store(true, Ordering::Relaxed);
     hear(Wake::Everything);
     // Until then somebody else may be there.
-    let mut alone_at = Instant::now() + ANSWER_LIMIT;
+    let mut alone_at = Some(tokio::time::Instant::now() + ANSWER_LIMIT);
     let mut greeting = tokio::time::interval(GREET_EVERY);
     let mut due: Option<tokio::time::Instant> = None;
     loop {
@@ -195,7 +198,8 @@ async fn listen(shared: &Shared, hear: &Hear) -> Result<Ended> {
                 }
                 match told.channel() {
                     PROBE => {
-                        alone_at = Instant::now() + SILENT_AFTER;
+                        alone_at = Some(tokio::time::Instant::now() + SILENT_AFTER);
+                        shared.wakes.alone.store(false, Ordering::Relaxed);
                         if told.payload() == HELLO {
                             greet(&client, HERE).await.map_err(lost)?;
                         }
@@ -218,9 +222,13 @@ async fn listen(shared: &Shared, hear: &Hear) -> Result<Ended> {
             () = until(due), if due.is_some() => {
                 due = None;
                 let told = std::mem::take(&mut *shared.wakes.pending());
-                if Instant::now() < alone_at {
+                if alone_at.is_some() {
                     tell(&client, told).await.map_err(lost)?;
                 }
+            }
+            () = until(alone_at), if alone_at.is_some() => {
+                alone_at = None;
+                shared.wakes.alone.store(true, Ordering::Relaxed);
             }
             _ = greeting.tick() => greet(&client, HERE).await.map_err(lost)?,
         }
