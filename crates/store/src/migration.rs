@@ -83,6 +83,7 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(61, "kept", "0061_kept"),
     migration!(62, "turn", "0062_turn"),
     migration!(63, "instant", "0063_instant"),
+    migration!(64, "once", "0064_once"),
 ];
 
 impl Migration {

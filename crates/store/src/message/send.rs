@@ -343,25 +343,20 @@ fn put(
         Some((index, lease)) => taking(&new.to, receiver.converses, &offers[index], lease, now),
         None => Vec::new(),
     };
-    // PostgreSQL gives a message that nothing lies before to its handler as it writes it, under the
-    // lock of a conversation; only what lies before it is taken afterwards.
-    let at = match tx.dialect() {
-        Dialect::Postgres => calls.len().saturating_sub(1),
-        Dialect::Sqlite => 0,
-    };
-    match tx.dialect() {
-        Dialect::Postgres => {
-            let claim = taker.map(|(index, lease)| (&offers[index], lease));
-            sending.extend([
-                claim.map(|(_, lease)| lease.0).into(),
-                claim.map(|(claim, _)| now.plus_ms(claim.lease_ms)).into(),
-                claim.map(|(claim, _)| claim.handler.clone()).into(),
-                receiver.converses.into(),
-            ]);
-        }
-        Dialect::Sqlite => {
-            calls.insert(0, audit::call(now, &new.sent_by, "message_sent", &told(new)));
-        }
+    // A message that nothing lies before is its handler's as it is written, under the lock of a
+    // conversation; only what lies before it is taken afterwards.
+    let claim = taker.map(|(index, lease)| (&offers[index], lease));
+    sending.extend([
+        claim.map(|(_, lease)| lease.0).into(),
+        claim.map(|(claim, _)| now.plus_ms(claim.lease_ms)).into(),
+        claim.map(|(claim, _)| claim.handler.clone()).into(),
+        receiver.converses.into(),
+    ]);
+    let mut at = calls.len().saturating_sub(1);
+    if tx.dialect() == Dialect::Sqlite {
+        // PostgreSQL's statement tells the audit itself.
+        calls.insert(at, audit::call(now, &new.sent_by, "message_sent", &told(new)));
+        at += 1;
     }
     calls.insert(at, Call::one(&SEND, sending));
     let answers = tx.run_and_commit(calls)?;
