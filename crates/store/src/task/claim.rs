@@ -115,8 +115,9 @@ pub(super) fn group(
 /// again, so often at most for each of its lines.
 const ROUNDS: usize = 4;
 
-/// So many of them insist on priorities: nodes that take from the same lanes may outrun each other,
-/// and then something is better than nothing.
+/// So many of them look first and lock then, and insist on priorities: nodes that take from the
+/// same lanes may outrun each other. The next one has the lock of claims first, so that what it
+/// sees is there. Without limits there is no such lock; then something is better than nothing.
 const STRICT_ROUNDS: usize = 3;
 
 /// A call that is sent again while it is under way meets itself here: it takes once, and each of
@@ -153,16 +154,20 @@ async fn run(
     let lines = asking.iter().map(|asking| asking.lines.queues.len()).max().unwrap_or_default();
     let mut is_crowded = false;
     for round in 0..ROUNDS + lines {
-        let is_strict = round < STRICT_ROUNDS;
+        let look = match round == STRICT_ROUNDS && lanes.limits().is_some() {
+            true => Look::Locked,
+            false => Look::Everywhere,
+        };
+        let is_strict = round < STRICT_ROUNDS || look == Look::Locked;
         let wanted = open.iter().map(|&i| asking[i].strictly(is_strict));
         let (known, wanted) = (Arc::clone(lanes), wanted.collect::<Vec<_>>());
         let body = move |tx: &mut dyn Tx| {
-            let room = match is_crowded {
+            let room = match is_crowded || look == Look::Locked {
                 true => Room::alone(),
                 false => Room::adding(wanted.iter().map(|asking| asking.left() as usize).sum())
                     .hoping(known.is_roomy()),
             };
-            take(tx, &known, &wanted, Vec::new(), Look::Everywhere, room)
+            take(tx, &known, &wanted, Vec::new(), look, room)
         };
         let (each, everything) = match store.write("claim", body).await {
             Ok(took) => {

@@ -160,6 +160,8 @@ impl Took {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
     Everywhere,
+    /// With the lock of claims had first: what it sees nobody else takes before it does.
+    Locked,
     /// Only where this node knows of something.
     Here,
 }
@@ -179,18 +181,22 @@ pub(super) fn take(
         // A test's clock may jump between two claims.
         lanes.empty();
     }
-    let ripens = look == Look::Everywhere && (lanes.is_time_to_ripen() || tx.fixed_now().is_some());
+    let limits = lanes.limits();
+    let mut room = limits.as_ref().map(|_| room);
+    if let Some(room) = room.as_mut().filter(|_| look == Look::Locked) {
+        room.lock_claims(tx)?;
+    }
+    let ripens = look != Look::Here && (lanes.is_time_to_ripen() || tx.fixed_now().is_some());
     let mut looked = look == Look::Here;
     // Where a test has the clock, what it sees must not depend on how quick the machine is.
     let may_scan = lanes.may_scan() || tx.fixed_now().is_some();
-    if look == Look::Everywhere && may_scan && lanes.scan_is_due() {
+    let is_due = || look == Look::Locked || lanes.scan_is_due();
+    if look != Look::Here && may_scan && is_due() {
         look_everywhere(tx, lanes, &looking)?;
         looked = true;
     } else if ripens {
         ripen(tx, lanes)?;
     }
-    let limits = lanes.limits();
-    let mut room = limits.as_ref().map(|_| room);
     let mut asking = Cow::Borrowed(asking);
     if let (Some(limits), Some(room)) = (&limits, &mut room)
         && asking.iter().any(|asking| slot::is_bound(limits, &asking.claim))
@@ -204,7 +210,7 @@ pub(super) fn take(
     let mut plans: Vec<Vec<Part>> = vec![Vec::new(); asking.len()];
     let (brought, before) = match look {
         Look::Here => bring(tx, &looking, asking, &mut room, before)?,
-        Look::Everywhere => (Vec::new(), before),
+        Look::Everywhere | Look::Locked => (Vec::new(), before),
     };
     look_behind_heads(tx, &mut looking, asking)?;
     let mut held_back = plan(tx, lanes, &mut looking, asking, &mut room, &mut plans)?;
@@ -234,7 +240,7 @@ pub(super) fn take(
     };
     match tx.dialect() {
         Dialect::Postgres => {
-            if look == Look::Everywhere {
+            if look != Look::Here {
                 postgres::claim_once(tx, asking, &plans)?;
             }
             postgres::take(tx, lanes, asking, &plans, room, before, &mut took)?;

@@ -53,6 +53,7 @@ mod sweeper;
 mod tail;
 mod trouble;
 mod turn;
+mod turn_race;
 mod usage;
 mod wait;
 pub mod why;
