@@ -212,7 +212,7 @@ pub(super) fn take(
         Look::Here => bring(tx, &looking, asking, &mut room, before)?,
         Look::Everywhere | Look::Locked => (Vec::new(), before),
     };
-    look_behind_heads(tx, &mut looking, asking)?;
+    look_behind_heads(tx, &mut looking, asking, &mut room)?;
     let mut held_back = plan(tx, lanes, &mut looking, asking, &mut room, &mut plans)?;
     let short = |plans: &[Vec<Part>]| {
         plans.iter().zip(asking).any(|(parts, asking)| quota(parts) < asking.left())
@@ -220,7 +220,7 @@ pub(super) fn take(
     // Where a limit holds lanes back there may still be others that this node has not heard of.
     if !looked && may_scan && short(&plans) && (!held_back || lanes.scan_is_old()) {
         look_everywhere(tx, lanes, &looking)?;
-        look_behind_heads(tx, &mut looking, asking)?;
+        look_behind_heads(tx, &mut looking, asking, &mut room)?;
         held_back = plan(tx, lanes, &mut looking, asking, &mut room, &mut plans)?;
         looked = true;
     }
@@ -341,14 +341,34 @@ fn add(parts: &mut Vec<Part>, more: Vec<Part>) {
     }
 }
 
-/// Several tasks go by priority, too, whatever lanes of their venture they stand in.
-fn look_behind_heads(tx: &mut dyn Tx, looking: &mut Looking, asking: &[Asking]) -> Result<()> {
-    let wanted: i64 = asking.iter().map(Asking::left).sum();
-    if wanted < 2 {
+/// Several tasks go by priority, too, whatever lanes of their venture they stand in. Limits are
+/// locked first: what was seen before may be gone by then, and something more urgent there.
+fn look_behind_heads(
+    tx: &mut dyn Tx,
+    looking: &mut Looking,
+    asking: &[Asking],
+    room: &mut Option<Room>,
+) -> Result<()> {
+    let wanted = asking.iter().map(Asking::left).sum::<i64>().max(0) as usize;
+    let all: Vec<&Lines> = asking.iter().map(|asking| &asking.lines).collect();
+    if wanted < 2 || !looking.is_mixed(&all, wanted) {
         return Ok(());
     }
-    let all: Vec<&Lines> = asking.iter().map(|asking| &asking.lines).collect();
-    looking.look_into(tx, &all, wanted as usize)
+    lock_next(tx, looking, &all, wanted, room)?;
+    looking.look_into(tx, &all, wanted)
+}
+
+/// Locks the limits of those whose turn comes next.
+fn lock_next(
+    tx: &mut dyn Tx,
+    looking: &Looking,
+    all: &[&Lines],
+    wanted: usize,
+    room: &mut Option<Room>,
+) -> Result<()> {
+    let Some(room) = room else { return Ok(()) };
+    let next = looking.candidates(all, wanted + MORE_VENTURES, |key| room.is_full(key));
+    room.hold(tx, Lock::Active, next.iter().map(|bounds| &bounds[..]))
 }
 
 /// Runs what comes before at once, where those who wait for it take several tasks and the heads of
@@ -366,10 +386,7 @@ fn bring<'c>(
     if wanted < 2 || before.is_empty() || !looking.is_mixed(&all, wanted) {
         return Ok((Vec::new(), before));
     }
-    if let Some(room) = room {
-        let next = looking.candidates(&all, wanted + MORE_VENTURES, |key| room.is_full(key));
-        room.hold(tx, Lock::Active, next.iter().map(|bounds| &bounds[..]))?;
-    }
+    lock_next(tx, looking, &all, wanted, room)?;
     let rows = before.into_iter().map(|call| tx.run(call)).collect::<Result<_>>()?;
     Ok((rows, Vec::new()))
 }
