@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
-use windlass_domain::id::{ChangeId, ClaimId, SessionId};
+use windlass_domain::id::{ChangeId, ClaimId, LeaseId, SessionId, TaskId};
 use windlass_domain::pins::{Pins, Serves};
 use windlass_domain::profile::Profile;
 use windlass_store::error::{Error, Result};
@@ -101,33 +101,56 @@ enum Woken {
 /// session's next heartbeat, which is told of them. Inference goes back in any case, and so does
 /// what was taken while its session ended: whoever ended it gave back what it saw, and nobody asks
 /// for the rest.
-struct Handover {
+pub(super) struct Handover {
     tasks: Tasks,
     sessions: Sessions,
     runtime: Handle,
     state: Arc<Mutex<State>>,
     claim: Claim,
     assignments: Vec<Assignment>,
+    /// What is still to be accepted.
+    handed: Vec<Handed>,
+}
+
+#[derive(Clone, Copy)]
+struct Handed {
+    task: TaskId,
+    lease: LeaseId,
+    profile: Profile,
 }
 
 impl Handover {
-    fn accept(mut self) -> Vec<Assignment> {
+    pub(super) fn assignments(&self) -> &[Assignment] {
+        &self.assignments
+    }
+
+    pub(super) fn accept(mut self) -> Vec<Assignment> {
+        self.handed.clear();
         std::mem::take(&mut self.assignments)
+    }
+
+    /// Accepts all of it, with what was done so far. A caller that goes away while that is read
+    /// has not accepted anything; nor has one that cannot be told.
+    pub(super) async fn fill_steps(mut self) -> Result<Vec<Assignment>> {
+        let assignments = std::mem::take(&mut self.assignments);
+        let filled = self.tasks.fill_steps(assignments).await?;
+        self.handed.clear();
+        Ok(filled)
     }
 }
 
 impl Drop for Handover {
     fn drop(&mut self) {
-        let assignments = std::mem::take(&mut self.assignments);
-        if assignments.is_empty() {
+        let handed = std::mem::take(&mut self.handed);
+        if handed.is_empty() {
             return;
         }
         let (tasks, sessions, claim) =
             (self.tasks.clone(), self.sessions.clone(), self.claim.clone());
         let state = Arc::clone(&self.state);
         self.runtime.spawn(async move {
-            let goes = |a: &Assignment| !claim.may_repeat || a.task.profile == Profile::Inference;
-            let (mut back, kept): (Vec<_>, Vec<_>) = assignments.into_iter().partition(goes);
+            let goes = |it: &Handed| !claim.may_repeat || it.profile == Profile::Inference;
+            let (mut back, kept): (Vec<_>, Vec<_>) = handed.into_iter().partition(goes);
             if !kept.is_empty() {
                 match has_ended(&sessions, &claim).await {
                     true => back.extend(kept),
@@ -287,55 +310,65 @@ impl Dispatcher {
         engine: &Engine,
         claim: Claim,
         wait: Duration,
-    ) -> Result<Vec<Assignment>> {
+    ) -> Result<Handover> {
         let until = Instant::now() + wait;
         let mut phase = engine.inner.phase.subscribe();
         let interest = self.interest(&claim.queues);
         loop {
             let seen = interest.wakes();
             engine.keep_up_with_limits().await;
-            let taken = self.take(&claim).await?;
-            if taken.len() >= claim.max {
+            let taken = self.take(&claim, Vec::new()).await?;
+            if taken.assignments.len() >= claim.max {
                 // There may be more than one claim can take.
                 let mut state = self.lock();
                 claim.queues.iter().for_each(|queue| state.wake(queue, CHAIN));
             }
-            if !taken.is_empty() || wait.is_zero() || *phase.borrow() != Phase::Running {
+            let is_some = !taken.assignments.is_empty();
+            if is_some || wait.is_zero() || *phase.borrow() != Phase::Running {
                 return Ok(taken);
             }
             let Some((place, woken)) = self.enter(&claim, seen) else { continue };
             match self.wait(place, woken, until, &mut phase).await {
                 Some(Woken::Look) => {}
-                Some(Woken::Given(given)) => match given.accept() {
-                    given if given.is_empty() => {}
-                    given => return Ok(given),
-                },
-                None => return Ok(Vec::new()),
+                Some(Woken::Given(given)) if given.assignments.is_empty() => {}
+                Some(Woken::Given(given)) => return Ok(*given),
+                None => return Ok(taken),
             }
         }
     }
 
-    /// Asks the database. On a task of its own: a caller that goes away meanwhile must not leave
-    /// behind what it never saw.
-    async fn take(&self, claim: &Claim) -> Result<Vec<Assignment>> {
+    /// Asks the database: for these tasks, or for any if there are none here. On a task of its own:
+    /// a caller that goes away meanwhile must not leave behind what it never saw.
+    pub(super) async fn take(&self, claim: &Claim, named: Vec<TaskId>) -> Result<Handover> {
         let (answer, answered) = oneshot::channel();
         let handover = self.handover(claim.clone());
         let (tasks, claim) = (self.tasks.clone(), claim.clone());
         tokio::spawn(async move {
-            let _ = answer.send(tasks.claim(claim).await.map(handover));
+            let taken = match named.is_empty() {
+                true => tasks.claim(claim).await,
+                false => tasks.claim_tasks(&claim, named).await,
+            };
+            let _ = answer.send(taken.map(handover));
         });
-        let taken = answered.await.unwrap_or_else(|_| {
+        answered.await.unwrap_or_else(|_| {
             let detail = "a claim ended without an answer".into();
             Err(Error::Internal { operation: "claim".into(), detail })
-        });
-        taken.map(Handover::accept)
+        })
     }
 
     /// On its way to whoever made this claim.
     fn handover(&self, claim: Claim) -> impl FnOnce(Vec<Assignment>) -> Handover + use<> {
         let (tasks, sessions) = (self.tasks.clone(), self.sessions.clone());
         let (runtime, state) = (self.runtime.clone(), Arc::clone(&self.state));
-        move |assignments| Handover { tasks, sessions, runtime, state, claim, assignments }
+        move |assignments: Vec<Assignment>| {
+            let handed = |a: &Assignment| Handed {
+                task: a.task.id,
+                lease: a.lease_id,
+                profile: a.task.profile,
+            };
+            let handed = assignments.iter().map(handed).collect();
+            Handover { tasks, sessions, runtime, state, claim, assignments, handed }
+        }
     }
 
     fn interest<'a>(&'a self, queues: &'a [String]) -> Interest<'a> {
@@ -384,11 +417,11 @@ impl Dispatcher {
 }
 
 /// The one who waited is gone; what it was given must not wait for its lease to run out.
-async fn give_back(tasks: &Tasks, claim: &Claim, assignments: Vec<Assignment>) {
-    let items: Vec<Finish> = (assignments.into_iter())
-        .map(|assignment| Finish {
-            task: assignment.task.id,
-            lease: assignment.lease_id,
+async fn give_back(tasks: &Tasks, claim: &Claim, handed: Vec<Handed>) {
+    let items: Vec<Finish> = (handed.into_iter())
+        .map(|Handed { task, lease, .. }| Finish {
+            task,
+            lease,
             how: Finishing::Release,
             usage: None,
             actor: claim.session.clone(),

@@ -209,20 +209,21 @@ impl Engine {
             }
             return Ok(self.inner.tasks.fill_steps(given).await?);
         }
-        if !request.tasks.is_empty() {
-            self.keep_up_with_limits().await;
-            let taken = self.inner.tasks.claim_tasks(&claim, request.tasks).await?;
-            self.attended(&session, &taken);
+        let taken = match request.tasks.is_empty() {
+            true => {
+                let claiming = self.inner.dispatcher.claim(self, claim, request.wait);
+                self.while_alive(id, claiming).await?
+            }
+            false => {
+                self.keep_up_with_limits().await;
+                self.inner.dispatcher.take(&claim, request.tasks).await?
+            }
+        };
+        self.attended(&session, taken.assignments());
+        if !taken.assignments().is_empty() {
             self.tell_event();
-            return Ok(self.inner.tasks.fill_steps(taken).await?);
         }
-        let claiming = self.inner.dispatcher.claim(self, claim, request.wait);
-        let taken = self.while_alive(id, claiming).await?;
-        self.attended(&session, &taken);
-        if !taken.is_empty() {
-            self.tell_event();
-        }
-        Ok(self.inner.tasks.fill_steps(taken).await?)
+        Ok(taken.fill_steps().await?)
     }
 
     /// A session that has a stream on this node is told by it what becomes of these; and its

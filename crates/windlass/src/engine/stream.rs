@@ -12,6 +12,7 @@ use windlass_domain::profile::Profile;
 use windlass_store::session::Session;
 use windlass_store::task::{Assignment, HELD_PART};
 
+use super::dispatch::Handover;
 use super::held::Signals;
 use super::{Engine, Error, Phase, Result};
 
@@ -185,7 +186,7 @@ impl Engine {
                 () = events.closed() => return Ok(()),
                 _ = &mut *closed => return Ok(()),
             };
-            match taken {
+            match taken.map(Handover::accept) {
                 Ok(taken) if taken.is_empty() => {}
                 Ok(taken) => {
                     self.tell_event();

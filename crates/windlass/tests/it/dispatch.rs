@@ -1,12 +1,13 @@
 //! How tasks find workers.
 
 use crate::world::{
-    PATIENCE, World, claim, complete, conformance, eventually, register, story, submit,
+    PATIENCE, World, claim, complete, conformance, eventually, finish, register, story, submit,
     without_polling,
 };
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 use uuid::Uuid;
 use windlass::Options;
@@ -16,6 +17,7 @@ use windlass::domain::state::{Event, State};
 use windlass::engine::{ClaimRequest, SessionRequest};
 use windlass::store::session::Routes;
 use windlass::store::statement::Dialect;
+use windlass::store::task::Finishing;
 use windlass::worker::WorkerOptions;
 
 conformance!(
@@ -26,6 +28,7 @@ conformance!(
     who_cannot_take_a_task_is_not_woken_in_the_place_of_who_can,
     many_submits_and_many_workers_do_every_task_once,
     a_task_given_to_nobody_goes_back_at_once,
+    a_caller_that_goes_away_leaves_nothing_behind_wherever_its_claim_stands,
     what_a_claim_took_that_may_come_again_is_kept_for_it,
     what_a_claim_took_whose_session_was_closed_meanwhile_goes_back,
     a_claim_without_work_ends_with_its_time,
@@ -199,6 +202,46 @@ async fn a_task_given_to_nobody_goes_back_at_once(dialect: Dialect) {
                 .await;
                 engine.cancel(id, "tester", None).await.unwrap();
             }
+        }
+    }
+}
+
+/// What a claim by names took stayed with a caller that was gone until the lease ran out, which
+/// cost a retry; and so did any task whose earlier steps were just read for the answer.
+async fn a_caller_that_goes_away_leaves_nothing_behind_wherever_its_claim_stands(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let session = register(&engine, "q", 1, 60_000).await;
+    for is_named in [false, true] {
+        for polls in 1.. {
+            let id = submit(&engine, "q", |_| {}).await;
+            // From the second attempt on, the answer has the steps of those before.
+            let first = engine.claim(session, claim(1, PATIENCE)).await.unwrap();
+            engine
+                .finish(vec![finish(&first[0], Finishing::Release)])
+                .await
+                .pop()
+                .unwrap()
+                .unwrap();
+            let tasks = if is_named { vec![id] } else { Vec::new() };
+            let nameless = ClaimRequest { claim: None, tasks, ..claim(1, Duration::ZERO) };
+            let mut claiming = Box::pin(engine.claim(session, nameless));
+            let mut polled = 0;
+            let answer = std::future::poll_fn(|context| {
+                polled += 1;
+                match claiming.as_mut().poll(context) {
+                    Poll::Pending if polled < polls => Poll::Pending,
+                    answer => Poll::Ready(answer),
+                }
+            });
+            let answer = answer.await;
+            drop(claiming);
+            if let Poll::Ready(taken) = answer {
+                complete(&engine, &taken.unwrap()[0]).await;
+                break;
+            }
+            let next = engine.claim(session, claim(1, PATIENCE)).await.unwrap();
+            assert_eq!(next.len(), 1, "it was stranded after {polls} polls, named: {is_named}");
+            complete(&engine, &next[0]).await;
         }
     }
 }
