@@ -91,6 +91,8 @@ pub struct BeatAnswer {
 
 /// How often a session that is in use is renewed.
 const RENEW_EVERY: Duration = Duration::from_millis(windlass_store::session::TTL_MS as u64 / 3);
+/// Why a session ended whose worker said so.
+pub(super) const CLOSED: &str = "closed";
 /// How many sessions are remembered as renewed; beyond, those that are due are forgotten.
 const REMEMBERED: usize = 10_000;
 
@@ -259,7 +261,13 @@ impl Engine {
         loop {
             tokio::select! {
                 done = &mut work => return Ok(done?),
-                () = tokio::time::sleep(RENEW_EVERY) => drop(self.renew(id).await),
+                () = tokio::time::sleep(RENEW_EVERY) => match self.renew(id).await {
+                    // Nothing is for it any more, whichever node has closed it.
+                    Err(ended @ (Error::SessionClosed(..) | Error::UnknownSession(_))) => {
+                        return Err(ended);
+                    }
+                    _ => {}
+                },
             }
         }
     }
@@ -355,7 +363,7 @@ impl Engine {
     pub async fn close_session(&self, id: SessionId) -> Result<()> {
         // Once more after a close, so that a repeated call finds nothing left behind.
         self.inner.alive.forget(id);
-        let closed = self.inner.sessions.close(id, "closed").await?;
+        let closed = self.inner.sessions.close(id, CLOSED).await?;
         if !closed && self.inner.sessions.show(id).await?.is_none() {
             return Err(Error::UnknownSession(id));
         }

@@ -14,6 +14,7 @@ use windlass_store::task::{Assignment, HELD_PART};
 
 use super::dispatch::Handover;
 use super::held::Signals;
+use super::session::CLOSED;
 use super::{Engine, Error, Phase, Result};
 
 /// How long a stream's claim waits before it looks again by itself.
@@ -239,8 +240,23 @@ impl Engine {
             let current = open.iter().find(|(id, _)| *id == session);
             let epoch = current.map_or(i64::MAX, |(_, epoch)| *epoch);
             self.inner.held.close_older(session, epoch);
+            if current.is_none() {
+                self.leave_nothing_to(session).await?;
+            }
         }
         Ok(())
+    }
+
+    /// A session that another node has closed was given what that node gave back, and more, by its
+    /// stream here. Leases decide over what one that fell silent holds.
+    async fn leave_nothing_to(&self, id: SessionId) -> Result<()> {
+        let session = self.inner.sessions.show(id).await?;
+        match session.and_then(|session| session.close_reason) {
+            Some(reason) if reason == CLOSED => {
+                self.release_held(id, "the session was closed").await
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The same, if nobody has done it lately: whoever is about to judge renews its own first.

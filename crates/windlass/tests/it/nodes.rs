@@ -1,10 +1,11 @@
 //! Several nodes on one PostgreSQL.
 
 use crate::world::{
-    PATIENCE, World, claim, complete, eventually, register, run, submit, without_polling,
+    PATIENCE, World, claim, complete, eventually, register, run, status, submit, without_polling,
 };
 use std::time::Duration;
-use windlass::engine::StreamEvent;
+use windlass::domain::state::State;
+use windlass::engine::{Error, StreamEvent};
 use windlass::store::statement::Dialect;
 
 #[test]
@@ -87,6 +88,52 @@ async fn knows(dialect: Dialect) {
     assert!(first && !second);
     other.shutdown(Duration::ZERO).await;
     assert_eq!(world.engine.nodes().list(None, 10).await.unwrap().0.len(), 1);
+}
+
+#[test]
+fn a_session_that_is_closed_through_another_node_keeps_nothing() {
+    run(closes, Dialect::Postgres);
+}
+
+/// Its stream took what had gone back and what came, for nobody: until the leases ran out, and a
+/// delegation, which has no expiry before its first beat, for ever.
+async fn closes(dialect: Dialect) {
+    let world = World::with(dialect, without_polling()).await;
+    let other = world.another(without_polling()).await;
+    let session = register(&world.engine, "q", 2, 60_000).await;
+    let mut stream = world.engine.open_stream(session).await.unwrap();
+    let before = submit(&world.engine, "q", |_| {}).await;
+    assert!(stream.next().await.is_some());
+    other.close_session(session).await.unwrap();
+    let after = submit(&world.engine, "q", |_| {}).await;
+    // Noticed with the next renewal.
+    let ends = async { while stream.next().await.is_some() {} };
+    tokio::time::timeout(PATIENCE, ends).await.unwrap();
+    for task in [before, after] {
+        eventually("it is in line again", || async {
+            status(&world.engine, task).await == State::Pending
+        })
+        .await;
+    }
+}
+
+#[test]
+fn a_claim_that_waits_ends_when_its_session_is_closed_through_another_node() {
+    run(claims_and_closes, Dialect::Postgres);
+}
+
+async fn claims_and_closes(dialect: Dialect) {
+    let world = World::with(dialect, without_polling()).await;
+    let other = world.another(without_polling()).await;
+    let session = register(&world.engine, "q", 1, 60_000).await;
+    let waiting = world.engine.clone();
+    let wait = Duration::from_secs(60);
+    let got = tokio::spawn(async move { waiting.claim(session, claim(1, wait)).await });
+    eventually("it waits", || async { world.engine.idle_workers() == 1 }).await;
+    other.close_session(session).await.unwrap();
+    let got = tokio::time::timeout(PATIENCE, got).await.unwrap().unwrap();
+    assert!(matches!(got, Err(Error::SessionClosed(..))), "{got:?}");
+    assert_eq!(world.engine.idle_workers(), 0);
 }
 
 #[test]
