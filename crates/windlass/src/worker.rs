@@ -24,6 +24,9 @@ use windlass_store::task::{Assignment, Finish, Finishing};
 /// How long a handler may go on after its task was cancelled, to clean up.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How long a worker asks at most why a lease is gone; then it takes it for lost.
+const ASK: Duration = Duration::from_secs(1);
+
 /// How long after a beat without an answer the next one follows, at most.
 const AFTER_FAILURE: Duration = Duration::from_secs(2);
 
@@ -265,7 +268,7 @@ impl Run {
             done = &mut work => Some(done),
             // The sender is dropped when the worker is told to abandon what it holds.
             _ = &mut losing => None,
-            Some(Ended::Parked | Ended::Lost) = ending.recv() => None,
+            () = self.is_dropped(task, lease, &mut ending) => None,
             () = overdue(cancelling.clone()) => None,
         };
         lock(&self.held).remove(&lease);
@@ -291,6 +294,25 @@ impl Run {
             change: ChangeId(Uuid::now_v7()),
         };
         self.finish(item).await;
+    }
+
+    /// Resolves when a call of the handler says that its task is in other hands. A call may also
+    /// hear of a cancel before a heartbeat does: then the handler is told, and has its time.
+    async fn is_dropped(&self, task: TaskId, lease: LeaseId, ending: &mut mpsc::Receiver<Ended>) {
+        match ending.recv().await {
+            Some(Ended::Parked) => return,
+            Some(Ended::Lost) => {}
+            None => return std::future::pending().await,
+        }
+        let beat = HostBeat { task, lease, checkpoint: None, progress: None };
+        let asked = tokio::time::timeout(ASK, self.host.beat(self.session, vec![beat])).await;
+        if !asked.is_ok_and(|gone| gone.is_ok_and(|gone| gone.cancelled.contains(&lease))) {
+            return;
+        }
+        if let Some(in_hand) = lock(&self.held).get(&lease) {
+            in_hand.cancelled.send_replace(true);
+        }
+        std::future::pending().await
     }
 
     /// Tells how an attempt ended, again and again while the host gives no answer.

@@ -1,7 +1,7 @@
 //! What a handler has in its hands: its task, its past, and the calls to do durable things.
 //!
 //! Invariant: once the task is parked, lost or cancelled, no call of its context returns: the
-//! handler stops where it is, and its worker drops it.
+//! handler stops where it is, and its worker drops it; after a cancel a little later.
 
 use super::host::{CallError, Host, HostBeat, PastStep, Work};
 use super::{Failure, Result};

@@ -35,6 +35,7 @@ conformance!(
     what_a_handler_took_is_told_with_its_end,
     ordered_steps_go_on_where_they_stopped,
     a_cancelled_handler_is_told,
+    a_handler_that_hears_of_its_cancel_by_a_call_has_its_time_too,
     more_steps_than_an_assignment_carries_are_known,
     more_bytes_than_an_assignment_carries_are_known,
 );
@@ -475,6 +476,38 @@ async fn a_cancelled_handler_is_told(dialect: Dialect) {
     world.engine.cancel(id, "olga", None).await.unwrap();
     assert_eq!(telling.recv().await, Some("cleaned up"));
     assert_eq!(ended(&world.engine, id).await.status, State::Cancelled);
+}
+
+/// It was dropped at once, because the call came before the heartbeat that tells of the cancel.
+async fn a_handler_that_hears_of_its_cancel_by_a_call_has_its_time_too(dialect: Dialect) {
+    async fn keep(ctx: &Ctx) -> Result<()> {
+        loop {
+            ctx.checkpoint(&1).await?;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    let world = World::new(dialect).await;
+    let (told, mut telling) = mpsc::channel(1);
+    let handler = move |ctx: Ctx, (): ()| {
+        let told = told.clone();
+        async move {
+            told.send("began").await?;
+            tokio::select! {
+                failed = keep(&ctx) => return failed,
+                () = ctx.cancelled() => {}
+            }
+            told.send("cleaned up").await?;
+            Ok(())
+        }
+    };
+    // Its heartbeats come seconds apart.
+    let options = WorkerOptions::queue("sdk", "q", 4);
+    let _worker = world.engine.run(options, Handlers::new().on("t", handler)).await.unwrap();
+    let id = named(&world.engine, "t", json!(null)).await;
+    assert_eq!(telling.recv().await, Some("began"));
+    world.engine.cancel(id, "olga", None).await.unwrap();
+    let told = tokio::time::timeout(Duration::from_secs(4), telling.recv()).await;
+    assert_eq!(told.expect("the handler was dropped"), Some("cleaned up"));
 }
 
 async fn more_steps_than_an_assignment_carries_are_known(dialect: Dialect) {
