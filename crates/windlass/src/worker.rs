@@ -256,10 +256,11 @@ impl Run {
                     ended,
                     usage: Arc::clone(&usage),
                 };
-                match Ctx::begin(start).await {
-                    Ok(ctx) => handlers.run(ctx, payload),
-                    Err(error) => Box::pin(async move { Err(Failure::of_call(error)) }),
-                }
+                let handlers = handlers.clone();
+                Box::pin(async move {
+                    let ctx = Ctx::begin(start).await.map_err(Failure::of_call)?;
+                    handlers.run(ctx, payload).await
+                })
             }
         };
         // On a task of its own, so that a panic is a failure of this attempt and of nothing else.

@@ -104,13 +104,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Ctx {
-    /// The context of one attempt. Reads the rest of a long past.
+    /// The context of one attempt. Reads the rest of a long past, however long that takes.
     pub(crate) async fn begin(start: Start) -> Result<Ctx, CallError> {
         let Start { host, session, lease_ms, work, strict, cancelled, ended, usage } = start;
         let Work { task, lease, checkpoint, mut steps, mut steps_complete, .. } = work;
         while !steps_complete {
             let after = steps.last().map_or(0, |step| step.seq);
-            let (more, complete) = host.steps(task.id, after).await?;
+            let (more, complete) = patiently(task.id, || host.steps(task.id, after)).await?;
             steps_complete = complete || more.is_empty();
             steps.extend(more);
         }
@@ -280,19 +280,11 @@ impl Ctx {
     where
         F: Future<Output = Result<T, CallError>> + 'a,
     {
-        let mut pause = FIRST_PAUSE;
-        loop {
-            match call().await {
-                Ok(answer) => return Ok(answer),
-                Err(error) if error.code == "lease_lost" => return self.end(Ended::Lost).await,
-                Err(error) if error.code == "in_doubt" => return self.end(Ended::Parked).await,
-                Err(error) if error.is_temporary => {
-                    tracing::warn!(task = %self.inner.task.id, code = error.code, "trying again");
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                }
-                Err(error) => return Err(Failure::of_call(error)),
-            }
+        match patiently(self.inner.task.id, call).await {
+            Ok(answer) => Ok(answer),
+            Err(error) if error.code == "lease_lost" => self.end(Ended::Lost).await,
+            Err(error) if error.code == "in_doubt" => self.end(Ended::Parked).await,
+            Err(error) => Err(Failure::of_call(error)),
         }
     }
 
@@ -300,6 +292,24 @@ impl Ctx {
     pub(super) async fn end<T>(&self, ended: Ended) -> T {
         let _ = self.inner.ended.send(ended).await;
         std::future::pending().await
+    }
+}
+
+/// Repeats a call of a task while it gets no answer.
+async fn patiently<T, F>(task: TaskId, call: impl Fn() -> F) -> Result<T, CallError>
+where
+    F: Future<Output = Result<T, CallError>>,
+{
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match call().await {
+            Err(error) if error.is_temporary => {
+                tracing::warn!(%task, code = error.code, "trying again");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            answer => return answer,
+        }
     }
 }
 

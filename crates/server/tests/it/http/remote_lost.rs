@@ -9,17 +9,20 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use windlass::remote::Remote;
-use windlass::sdk::{Ctx, Handlers};
+use windlass::sdk::{Ctx, Failure, Handlers};
 use windlass::worker::WorkerOptions;
 
-facts!(what_a_claim_took_whose_answer_was_lost_is_run);
+facts!(
+    what_a_claim_took_whose_answer_was_lost_is_run,
+    a_past_that_cannot_be_read_for_a_while_costs_no_attempt,
+);
 
 /// Longer than a client tries one call again.
 const CUT: Duration = Duration::from_millis(1_500);
 
-/// The server's address on a way that loses the first answer with work in it, and lets nobody
-/// through for a while then.
-async fn broken_way(server: &Server) -> (String, Arc<AtomicBool>) {
+/// The server's address on a way that loses the first thing with this text in it, a question or an
+/// answer, and lets nobody through for a while then.
+async fn broken_way(server: &Server, text: &'static str) -> (String, Arc<AtomicBool>) {
     let target = server.url("").trim_start_matches("http://").to_owned();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -33,7 +36,7 @@ async fn broken_way(server: &Server) -> (String, Arc<AtomicBool>) {
             let (target, lost, is_cut) = (target.clone(), Arc::clone(&lost), Arc::clone(&is_cut));
             tokio::spawn(async move {
                 let far = TcpStream::connect(&target).await.unwrap();
-                if pass(near, far, &lost).await.is_none() {
+                if pass(near, far, text, &lost).await.is_none() {
                     is_cut.store(true, Ordering::SeqCst);
                     tokio::time::sleep(CUT).await;
                     is_cut.store(false, Ordering::SeqCst);
@@ -44,19 +47,31 @@ async fn broken_way(server: &Server) -> (String, Arc<AtomicBool>) {
     (url, has_lost)
 }
 
-/// Passes everything on until one side leaves; `None` if an answer with work was lost.
-async fn pass(mut near: TcpStream, mut far: TcpStream, lost: &AtomicBool) -> Option<()> {
+/// Passes everything on until one side leaves; `None` if what has the text in it was lost.
+async fn pass(
+    mut near: TcpStream,
+    mut far: TcpStream,
+    text: &str,
+    lost: &AtomicBool,
+) -> Option<()> {
     let (mut asked, mut told) = (vec![0; 65_536], vec![0; 65_536]);
+    let is_lost = |bytes: &[u8]| {
+        String::from_utf8_lossy(bytes).contains(text) && !lost.swap(true, Ordering::SeqCst)
+    };
     loop {
         tokio::select! {
             read = near.read(&mut asked) => match read {
-                Ok(count) if count > 0 => far.write_all(&asked[..count]).await.ok()?,
+                Ok(count) if count > 0 => {
+                    if is_lost(&asked[..count]) {
+                        return None;
+                    }
+                    far.write_all(&asked[..count]).await.ok()?;
+                }
                 _ => return Some(()),
             },
             read = far.read(&mut told) => match read {
                 Ok(count) if count > 0 => {
-                    let has_work = String::from_utf8_lossy(&told[..count]).contains("lease_id");
-                    if has_work && !lost.swap(true, Ordering::SeqCst) {
+                    if is_lost(&told[..count]) {
                         return None;
                     }
                     if near.write_all(&told[..count]).await.is_err() {
@@ -71,7 +86,7 @@ async fn pass(mut near: TcpStream, mut far: TcpStream, lost: &AtomicBool) -> Opt
 
 /// The next claim had another id, so nobody ran what the lost one had taken, and its lease ran out.
 async fn what_a_claim_took_whose_answer_was_lost_is_run(server: Server) {
-    let (url, has_lost) = broken_way(&server).await;
+    let (url, has_lost) = broken_way(&server, "\"lease_id\":").await;
     // It outlasts the test: only the answer itself can bring the task.
     let lease_ms = Some(600_000);
     let options = WorkerOptions { lease_ms, ..WorkerOptions::queue("sdk", "q", 4) };
@@ -83,5 +98,34 @@ async fn what_a_claim_took_whose_answer_was_lost_is_run(server: Server) {
     let task = server.get(&path).await.expect(200);
     assert!(has_lost.load(Ordering::SeqCst), "no answer was lost");
     assert_eq!((&task["status"], &task["attempt"]), (&"completed".into(), &1.into()), "{task:#}");
+    worker.stop().await;
+}
+
+/// The rest of a long past was asked for a few times only; then the attempt had failed.
+async fn a_past_that_cannot_be_read_for_a_while_costs_no_attempt(server: Server) {
+    let (url, has_lost) = broken_way(&server, "/steps?").await;
+    let handler = async |ctx: Ctx, (): ()| {
+        let mut length = 0;
+        for n in 0..2 {
+            // More than an assignment carries.
+            let page = || async { Ok("x".repeat(900_000)) };
+            length += ctx.step("page", page).inputs(&n).await?.len();
+        }
+        match ctx.task().attempt {
+            1 => Err(Failure::new("TIMEOUT", "again")),
+            _ => Ok(length),
+        }
+    };
+    let handlers = Handlers::new().on("read", handler);
+    let options = WorkerOptions::queue("sdk", "q", 4);
+    let worker = Remote::new(&url, None).unwrap().run(options, handlers).await.unwrap();
+    let body = json!({ "queue": "q", "name": "read", "payload": null, "max_retries": 1,
+        "backoff": { "base_ms": 1, "max_ms": 1 } });
+    let task = server.post("/v1/tasks", body).await.expect(201);
+    let path = format!("/v1/tasks/{}/wait?timeout_ms=20000", task["id"].as_str().unwrap());
+    let task = server.get(&path).await.expect(200);
+    assert!(has_lost.load(Ordering::SeqCst), "nothing was lost");
+    let found = (&task["status"], &task["attempt"], &task["result"]);
+    assert_eq!(found, (&"completed".into(), &2.into(), &1_800_000.into()), "{}", task["error"]);
     worker.stop().await;
 }
