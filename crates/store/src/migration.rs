@@ -84,6 +84,7 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(62, "turn", "0062_turn"),
     migration!(63, "instant", "0063_instant"),
     migration!(64, "once", "0064_once"),
+    migration!(65, "settled", "0065_settled"),
 ];
 
 impl Migration {

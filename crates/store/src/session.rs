@@ -1,7 +1,8 @@
 //! Workers' sessions: who is there, for which work, and until when without a sign of life.
 //!
-//! Invariant: a session's end and its tasks' way back are two transactions in this order; between
-//! them, or if the second never comes, the tasks' own leases decide.
+//! Invariant: a session's end and its tasks' way back are two transactions in this order. The second
+//! may never come, and another node may give the session something between them; so each closed
+//! session is looked at once more before it counts as settled.
 //! Absent: the streams. The engine holds them; here is only on which node, and which is current.
 
 use crate::error::Result;
@@ -10,6 +11,7 @@ use crate::store::{Lane, Store};
 use crate::tx::{Call, Tx};
 use crate::value::{Row, Value};
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use uuid::Uuid;
 use windlass_domain::contact::Contact;
@@ -39,11 +41,14 @@ statement!(OF_QUEUE, "session/of_queue");
 statement!(shared PROVIDING, "session/providing");
 statement!(shared FORGET, "session/forget");
 statement!(HOLDER, "session/holder");
+statement!(shared UNSETTLED, "session/unsettled");
+statement!(HOLDING, "session/holding");
+statement!(SETTLE, "session/settle");
 
 /// All of the above that are no lists.
 pub(crate) static STATEMENTS: &[&statement::Statement] = &[
     &REGISTER, &SHOW, &RENEW, &BIND, &UNBIND, &CLOSE, &EXPIRE, &FORGET, &OF_QUEUE, &PROVIDING,
-    &HOLDER,
+    &HOLDER, &UNSETTLED, &HOLDING, &SETTLE,
 ];
 
 /// The lists, each in both orders.
@@ -310,6 +315,37 @@ impl Sessions {
         self.store.run(Lane::Heartbeat, "session_expire", body).await
     }
 
+    /// Sessions that were closed `age_ms` ago or earlier and are not settled: those that hold
+    /// nothing, and the others with why they were closed.
+    pub async fn unsettled(&self, age_ms: i64, limit: usize) -> Result<Unsettled> {
+        let body = move |tx: &mut dyn Tx| {
+            let before = tx.now()?.plus_ms(-age_ms);
+            let params = vec![before.into(), Value::Int(limit as i64)];
+            let found = tx.run(Call::one(&UNSETTLED, params))?;
+            let found = found.iter().map(|row| Ok((SessionId(row.uuid(0)?), row.text(1)?.into())));
+            let found = found.collect::<Result<Vec<(SessionId, String)>>>()?;
+            let holders = found.iter().map(|(id, _)| id.to_string()).collect();
+            let rows = tx.run(Call::one(&HOLDING, vec![Value::TextList(holders)]))?;
+            let rows = rows.iter().map(|row| Ok(row.text(0)?.to_owned()));
+            let holding = rows.collect::<Result<HashSet<String>>>()?;
+            let (holding, empty): (Vec<_>, Vec<_>) =
+                found.into_iter().partition(|(id, _)| holding.contains(&id.to_string()));
+            let empty = empty.into_iter().map(|(id, _)| id).collect();
+            Ok(Unsettled { holding, empty })
+        };
+        self.store.read("session_unsettled", body).await
+    }
+
+    /// Nothing is left with these.
+    pub async fn settle(&self, ids: Vec<SessionId>) -> Result<()> {
+        let ids: Vec<String> = ids.iter().map(SessionId::to_string).collect();
+        let body = move |tx: &mut dyn Tx| {
+            let now = tx.now()?;
+            tx.run(Call::one(&SETTLE, vec![Value::TextList(ids.clone()), now.into()])).map(drop)
+        };
+        self.store.run(Lane::Heartbeat, "session_settle", body).await
+    }
+
     /// Forgets sessions that were closed `age_ms` ago or earlier; returns how many.
     pub async fn forget(&self, age_ms: i64, limit: usize) -> Result<usize> {
         let body = move |tx: &mut dyn Tx| {
@@ -319,6 +355,15 @@ impl Sessions {
         };
         self.store.run(Lane::Heartbeat, "session_forget", body).await
     }
+}
+
+/// Closed sessions that nobody has looked at since.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unsettled {
+    /// They hold something, and were closed for this reason.
+    pub holding: Vec<(SessionId, String)>,
+    /// They hold nothing.
+    pub empty: Vec<SessionId>,
 }
 
 /// How many sessions are looked at to see who takes a queue.

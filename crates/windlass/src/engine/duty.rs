@@ -10,10 +10,13 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use windlass_domain::id::SessionId;
+use windlass_store::session::TTL_MS;
 use windlass_store::statement::Dialect;
 use windlass_store::store::Wake;
 use windlass_store::task::{Drift, SweepReport};
 
+use super::session::CLOSED;
 use super::{Engine, Phase, Result};
 
 /// Rows that one sweep takes in one transaction.
@@ -125,6 +128,7 @@ pub(super) fn standard() -> Vec<Arc<dyn Duty>> {
         duty("deadlines", SECOND, |e| Box::pin(async { e.expire_deadlines().await })),
         duty("leases", SECOND, |e| Box::pin(async { e.expire_leases().await })),
         duty("sessions", SECOND, |e| Box::pin(async { e.expire_sessions().await })),
+        duty("closed_sessions", 5 * SECOND, |e| Box::pin(async { e.settle_sessions().await })),
         duty("pending_timeout", SECOND, |e| Box::pin(async { e.time_out_pending().await })),
         duty("timers", SECOND, |e| Box::pin(async { e.wake_due().await })),
         duty("messages", SECOND, |e| Box::pin(async { e.sweep_messages().await })),
@@ -193,13 +197,43 @@ impl Engine {
     pub async fn expire_sessions(&self) -> Result<Report> {
         self.renew_overdue_streams().await?;
         let expired = self.inner.sessions.expire(BATCH, &self.inner.touch).await?;
-        let mut report = Report { scanned: expired.len(), changed: 0 };
+        let report = Report { scanned: expired.len(), changed: expired.len() };
         for session in expired {
-            let lost = self.inner.tasks.lose_session(&session.to_string()).await?;
-            self.noticed(&lost);
-            report.changed += 1;
+            // What is left behind when this fails is found by whoever settles closed sessions.
+            self.lose_session(session).await?;
         }
         Ok(report)
+    }
+
+    /// Looks once more at sessions that were closed a while ago. Whoever closed one, or whoever had
+    /// a stream of it and gave it something meanwhile, may have died before everything went back.
+    pub async fn settle_sessions(&self) -> Result<Report> {
+        let unsettled = self.inner.sessions.unsettled(TTL_MS, BATCH).await?;
+        let scanned = unsettled.empty.len() + unsettled.holding.len();
+        let (mut settled, mut failed) = (unsettled.empty, None);
+        for (session, reason) in unsettled.holding {
+            let gone = match reason == CLOSED {
+                true => self.release_held(session, "the session was closed").await,
+                false => self.lose_session(session).await,
+            };
+            // One that cannot be settled holds up no other, and is looked at again.
+            match gone {
+                Ok(()) => settled.push(session),
+                Err(error) => failed = Some(error),
+            }
+        }
+        let changed = settled.len();
+        if changed > 0 {
+            self.inner.sessions.settle(settled).await?;
+        }
+        failed.map_or(Ok(Report { scanned, changed }), Err)
+    }
+
+    /// Takes back what goes back with a session that fell silent; leases decide over the rest.
+    async fn lose_session(&self, session: SessionId) -> Result<()> {
+        let lost = self.inner.tasks.lose_session(&session.to_string()).await?;
+        self.noticed(&lost);
+        Ok(())
     }
 
     async fn fold_tally(&self) -> Result<Report> {

@@ -2,11 +2,13 @@
 //! there to take one.
 
 use crate::cluster::{Cluster, ClusterOptions};
-use crate::world::{NOON, conformance, eventually, register, run, start_at};
+use crate::world::{NOON, claim, conformance, eventually, register, run, start_at, status, submit};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
-use windlass::domain::id::SessionId;
+use windlass::domain::id::{SessionId, TaskId};
+use windlass::domain::state::State;
+use windlass::engine::ClaimRequest;
 use windlass::store::clock::Clock;
 use windlass::store::session::TTL_MS;
 use windlass::store::statement::Dialect;
@@ -18,6 +20,7 @@ conformance!(
     a_silent_session_is_closed,
     sessions_outlive_a_node_that_was_stopped_and_goes_on,
     a_node_that_has_just_started_closes_nothing,
+    what_a_crash_leaves_with_a_closed_session_goes_back,
 );
 
 const SECOND: i64 = 1_000;
@@ -87,6 +90,42 @@ async fn a_node_that_has_just_started_closes_nothing(dialect: Dialect) {
     engine.expire_sessions().await.unwrap();
     engine.expire_sessions().await.unwrap();
     assert!(is_open(&engine, session).await);
+}
+
+/// A worker is given a delegation that it has not begun, and a job that it has.
+async fn give(engine: &Engine) -> (SessionId, TaskId, TaskId) {
+    let delegated = |request: &mut windlass::domain::request::SubmitRequest| {
+        (request.caller, request.callee) = (Some("ada".into()), Some("crew".into()));
+    };
+    let session = register(engine, "q", 2, 600_000).await;
+    let delegation = submit(engine, "q", delegated).await;
+    let waiting = ClaimRequest { start: false, ..claim(1, Duration::ZERO) };
+    assert_eq!(engine.claim(session, waiting).await.unwrap().len(), 1);
+    let job = submit(engine, "q", |_| {}).await;
+    assert_eq!(engine.claim(session, claim(1, Duration::ZERO)).await.unwrap().len(), 1);
+    (session, delegation, job)
+}
+
+/// The end of a session and its tasks' way back are two transactions; here the second never came.
+async fn what_a_crash_leaves_with_a_closed_session_goes_back(dialect: Dialect) {
+    let clock = Arc::new(AtomicI64::new(NOON));
+    let (engine, _place) = start_at(dialect, &clock).await;
+    let (silent, silent_delegation, silent_job) = give(&engine).await;
+    let (closed, closed_delegation, closed_job) = give(&engine).await;
+    assert!(engine.sessions().close(silent, "expired").await.unwrap());
+    assert!(engine.sessions().close(closed, "closed").await.unwrap());
+    let settle = || async { engine.settle_sessions().await.unwrap().changed };
+    // Whoever closed them may be about to do it.
+    assert_eq!(settle().await, 0);
+    assert_eq!(status(&engine, silent_delegation).await, State::Claimed);
+    clock.fetch_add(TTL_MS + 1, Ordering::SeqCst);
+    assert_eq!(settle().await, 2);
+    for task in [silent_delegation, closed_delegation, closed_job] {
+        assert_eq!(status(&engine, task).await, State::Pending, "{task}");
+    }
+    // Its lease decides: the worker may only be cut off.
+    assert_eq!(status(&engine, silent_job).await, State::Running);
+    assert_eq!(settle().await, 0, "once is enough");
 }
 
 async fn node(cluster: &Cluster, clock: &Arc<AtomicI64>) -> Engine {

@@ -1,0 +1,2 @@
+DROP INDEX session_unsettled;
+ALTER TABLE session DROP COLUMN settled_at;
