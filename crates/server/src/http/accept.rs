@@ -5,6 +5,7 @@
 
 use super::impatient::{Impatient, SILENT, STALLED};
 use axum::Router;
+use futures_util::FutureExt;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
@@ -94,12 +95,9 @@ impl Door {
             let service = TowerToHyperService::new(self.routes.clone());
             let stream = TokioIo::new(Impatient::new(stream, STALLED, SILENT));
             let connection = self.builder.serve_connection(stream, service).into_owned();
-            let watched = watch.watch(connection);
-            tokio::spawn(async move {
-                // A client that hangs up is no news.
-                let _ = watched.await;
-                drop(place);
-            });
+            // A client that hangs up is no news. Not an async block: that would keep room for the
+            // connection twice, for each of thousands.
+            tokio::spawn(watch.watch(connection).map(|_| drop(place)));
         }
     }
 }

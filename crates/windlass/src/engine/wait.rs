@@ -127,9 +127,10 @@ impl Engine {
         loop {
             let (subscription, woken) = self.inner.waiters.subscribe(task);
             self.inner.log.needed();
-            let found = self.look_at(task).await?;
-            if found.done || timeout.is_zero() {
-                return Ok(found);
+            // Thousands may wait: each keeps neither the task nor room for another look at it.
+            match Box::pin(self.look_at(task)).await? {
+                found if found.done || timeout.is_zero() => return Ok(found),
+                _ => {}
             }
             tokio::select! {
                 // It has ended, or it may have: look again.
@@ -138,7 +139,7 @@ impl Engine {
                 _ = phase.wait_for(|phase| *phase != super::Phase::Running) => {}
             }
             drop(subscription);
-            return self.look_at(task).await;
+            return Box::pin(self.look_at(task)).await;
         }
     }
 
