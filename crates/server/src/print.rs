@@ -201,6 +201,16 @@ pub fn cut(text: &str, max: usize) -> String {
         return text.to_owned();
     }
     let mut short: String = text.chars().take(max.saturating_sub(1)).collect();
+    // Half an escape would look like something else.
+    if let Some((before, escape)) = short.rsplit_once("\\u") {
+        let is_whole = match escape.starts_with('{') {
+            true => escape.contains('}'),
+            false => escape.len() >= 4,
+        };
+        if !is_whole {
+            short.truncate(before.len());
+        }
+    }
     short.push('…');
     short
 }
@@ -269,6 +279,19 @@ mod tests {
         for text in [json(&value), json_pretty(&value)] {
             assert!(!text.replace('\n', "").chars().any(is_deceptive), "{text}");
             assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+        }
+    }
+
+    #[test]
+    fn no_escape_is_cut_in_half() {
+        for (text, max, shown) in [
+            ("plain text", 6, "plain…"),
+            (r"pay \u206ebob", 9, "pay …"),
+            (r"pay \u206ebob", 11, r"pay \u206e…"),
+            (r"pay \u{202e}bob", 12, "pay …"),
+            (r"pay \u{202e}bob", 13, r"pay \u{202e}…"),
+        ] {
+            assert_eq!(cut(text, max), shown);
         }
     }
 

@@ -128,8 +128,12 @@ impl From<client::Error> for Failure {
 }
 
 /// Where to look for what was not found: the server says what it was.
-fn missing(detail: &str) -> &'static str {
-    match detail.strip_prefix("there is no such ").unwrap_or_default() {
+fn missing(detail: &str) -> Option<&'static str> {
+    if detail.starts_with("the token ") {
+        // No list shows tokens, and the server says whom to ask.
+        return None;
+    }
+    Some(match detail.strip_prefix("there is no such ").unwrap_or_default() {
         "agent" | "agent to write to" => "check the name; `windlass agent list` shows all agents",
         "venture" => "check the name; `windlass venture list` shows all ventures",
         "portfolio" => "check the name; `windlass portfolio list` shows all portfolios",
@@ -145,7 +149,7 @@ fn missing(detail: &str) -> &'static str {
         "step" => "check the id; `windlass step list TASK` shows the steps of a task",
         "signal" => "check the task and the name; nobody has sent such a signal",
         _ => "check the id; `windlass task list` shows the newest tasks",
-    }
+    })
 }
 
 /// What to do about a refusal, where the server's words do not say it for a command line.
@@ -155,7 +159,7 @@ fn hint(refused: &str, status: u16, detail: &str) -> Option<&'static str> {
         // Another key helps nobody whom the rule of authority refuses; the server says what does.
         ("not_permitted", _) => return None,
         (_, 403) => "use a key that may do this",
-        ("not_found", _) => missing(detail),
+        ("not_found", _) => return missing(detail),
         ("draining", _) => "`windlass pause` lists what is stopped, `windlass resume` ends it",
         ("queue_full", _) => "wait until tasks are done, start more workers, or raise the limit",
         ("idempotency_key_reused", _) => "use a new --idempotency-key for another request",
@@ -211,7 +215,7 @@ mod tests {
             ("task in the poison queue", "poison list"),
         ];
         for (what, wanted) in whats {
-            let told = missing(&Refusal::Unknown { what }.to_string());
+            let told = missing(&Refusal::Unknown { what }.to_string()).unwrap();
             assert!(told.contains(wanted), "{what}: {told}");
         }
         for (refusal, wanted) in [
@@ -219,10 +223,11 @@ mod tests {
             (Refusal::UnknownStep, "step list"),
             (Refusal::Approval(Refused::UnknownApproval), "approval list"),
         ] {
-            let told = missing(&refusal.to_string());
+            let told = missing(&refusal.to_string()).unwrap();
             assert!(told.contains(wanted), "{refusal}: {told}");
         }
-        assert!(missing("there is nothing at this address").contains("task list"));
+        assert!(missing("there is nothing at this address").unwrap().contains("task list"));
+        assert_eq!(missing(&Refusal::Approval(Refused::UnknownToken).to_string()), None);
     }
 
     #[test]
