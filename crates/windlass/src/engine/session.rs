@@ -261,13 +261,13 @@ impl Engine {
         loop {
             tokio::select! {
                 done = &mut work => return Ok(done?),
-                () = tokio::time::sleep(RENEW_EVERY) => match self.renew(id).await {
+                () = tokio::time::sleep(RENEW_EVERY) => {
+                    let renewed = self.renew(id).await;
                     // Nothing is for it any more, whichever node has closed it.
-                    Err(ended @ (Error::SessionClosed(..) | Error::UnknownSession(_))) => {
+                    if let Err(ended @ (Error::SessionClosed(..) | Error::UnknownSession(_))) = renewed {
                         return Err(ended);
                     }
-                    _ => {}
-                },
+                }
             }
         }
     }
