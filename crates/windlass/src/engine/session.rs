@@ -262,10 +262,10 @@ impl Engine {
             tokio::select! {
                 done = &mut work => return Ok(done?),
                 () = tokio::time::sleep(RENEW_EVERY) => {
-                    let renewed = self.renew(id).await;
+                    let Err(error) = self.renew(id).await else { continue };
                     // Nothing is for it any more, whichever node has closed it.
-                    if let Err(ended @ (Error::SessionClosed(..) | Error::UnknownSession(_))) = renewed {
-                        return Err(ended);
+                    if matches!(error, Error::SessionClosed(..) | Error::UnknownSession(_)) {
+                        return Err(error);
                     }
                 }
             }
