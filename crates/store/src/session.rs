@@ -1,8 +1,8 @@
 //! Workers' sessions: who is there, for which work, and until when without a sign of life.
 //!
-//! Invariant: a session's end and its tasks' way back are two transactions in this order. The second
-//! may never come, and another node may give the session something between them; so each closed
-//! session is looked at once more before it counts as settled.
+//! Invariant: a session's end and its tasks' way back are two transactions, in this order. The
+//! second may never come, and another node may give the session something between them; so each
+//! closed session is looked at once more before it counts as settled.
 //! Absent: the streams. The engine holds them; here is only on which node, and which is current.
 
 use crate::error::Result;
