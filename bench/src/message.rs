@@ -1,8 +1,10 @@
 //! Idle latency of messages in process: from the call of send to the start of the receiver's
-//! handler, beside one synced commit of the same database.
+//! handler, beside one synced commit of the same database, and beside the least SQL that writes what
+//! such a send keeps.
 
 use crate::Result;
 use crate::arguments::{Engine, Sizes};
+use crate::floor::message::Floor;
 use crate::load;
 use crate::place::Place;
 use crate::reference;
@@ -29,6 +31,10 @@ pub async fn run(engine: &Engine, sizes: &Sizes) -> Result<()> {
         let _ = started.send(Instant::now());
         async { Ok(()) }
     });
+    // The same rows, written by hand on a connection of their own: no rule, no handler.
+    let beside = Place::create(engine).await?;
+    let floor = Floor::create(&beside).await?;
+    let mut least = Vec::new();
     let mut ours = Vec::new();
     let mut commits = Vec::new();
     // In turns, so that a noisy moment meets both.
@@ -52,10 +58,19 @@ pub async fn run(engine: &Engine, sizes: &Sizes) -> Result<()> {
             sent?;
         }
         commits.extend(reference::commit_times(engine, 20, IDLE).await?);
+        for _ in 0..20 {
+            tokio::time::sleep(IDLE).await;
+            let asked = Instant::now();
+            let sent = floor.send().await?;
+            least.push(asked.elapsed());
+            floor.acknowledge(sent).await?;
+        }
     }
     handlers.stop().await;
     windlass.shutdown(Duration::from_secs(5)).await;
     place.remove().await?;
+    drop(floor);
+    beside.remove().await?;
     let mut table = Table::new(&[
         "idle, in process",
         "p50 µs",
@@ -67,6 +82,15 @@ pub async fn run(engine: &Engine, sizes: &Sizes) -> Result<()> {
     let (p50, commit) = (quantile(&mut ours, 0.5), quantile(&mut commits, 0.5));
     let p99 = quantile(&mut ours, 0.99);
     let ratio = p50 / commit;
+    let (least_p50, least_p99) = (quantile(&mut least, 0.5), quantile(&mut least, 0.99));
+    table.row(vec![
+        "its rows by hand, no rules, no handler".into(),
+        format!("{least_p50:.0}"),
+        format!("{least_p99:.0}"),
+        format!("{commit:.0}"),
+        times(least_p50 / commit),
+        String::new(),
+    ]);
     table.row(vec![
         "send to handler start".into(),
         format!("{p50:.0}"),

@@ -144,7 +144,7 @@ impl Place {
         }
     }
 
-    fn floor_file(&self) -> PathBuf {
+    pub fn floor_file(&self) -> PathBuf {
         match self {
             Place::Sqlite { folder } => folder.path().join("floor.db"),
             Place::Postgres { .. } => PathBuf::new(),

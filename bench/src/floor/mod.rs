@@ -4,6 +4,7 @@
 //! same settings of the connection as ours.
 //! Absent: everything that makes a task durable work rather than a row: guards, audit, sweeps.
 
+pub mod message;
 pub mod postgres;
 pub mod sqlite;
 

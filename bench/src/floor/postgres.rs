@@ -25,7 +25,8 @@ struct Connection {
 }
 
 /// What the store sets on its own connections.
-const SETTINGS: &str = "SET synchronous_commit = on; SET jit = off; SET enable_seqscan = off;
+pub(super) const SETTINGS: &str =
+    "SET synchronous_commit = on; SET jit = off; SET enable_seqscan = off;
     SET enable_bitmapscan = off; SET plan_cache_mode = force_generic_plan";
 
 /// Submit, claim and complete; with a row of history each, where that is kept.

@@ -20,7 +20,7 @@ pub struct Floor {
 }
 
 /// What the store sets on its own file; the log is copied back as often.
-const SETTINGS: &str = "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 4000;
+pub(super) const SETTINGS: &str = "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 4000;
     PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16384; PRAGMA mmap_size = 0;";
 
 /// Makes the file and its tables.
