@@ -9,6 +9,7 @@ mod upstream;
 
 use crate::Result;
 use crate::arguments::{Engine, Sizes};
+use crate::load;
 use crate::place::Place;
 use crate::reference;
 use crate::server::{Provider, Server};
@@ -36,13 +37,17 @@ async fn post(http: &reqwest::Client, url: String, body: &Value) -> Result<Value
 }
 
 /// Idle: from the request to its first delta, less what the same takes at the upstream itself,
-/// beside one synced commit: what the queue adds.
+/// beside one synced commit: what the queue adds. And beside the least that a durable queue can
+/// add: the rows of a hand-over, written by hand, and the hop to its provider, which is one more
+/// exchange like the one with the upstream.
 async fn first_delta(engine: &Engine, sizes: &Sizes) -> Result<()> {
     let place = Place::create(engine).await?;
     let server = Server::start(&place.database_url()).await?;
     let http = reqwest::Client::new();
     let mut commits = Vec::new();
     let mut direct = Vec::new();
+    let beside = Place::create(engine).await?;
+    let (floor, mut least) = (beside.kept(1).await?, Vec::new());
     let mut rows = Vec::new();
     for name in ["a session of our own", "`windlass provider`"] {
         let pool = if name.starts_with('a') { "own" } else { POOL };
@@ -70,12 +75,20 @@ async fn first_delta(engine: &Engine, sizes: &Sizes) -> Result<()> {
                 }
             }
             commits.extend(reference::commit_times(engine, 10, IDLE).await?);
+            for task in load::tasks(10, None)? {
+                tokio::time::sleep(IDLE).await;
+                let asked = Instant::now();
+                floor.hand_over(&task).await?;
+                least.push(asked.elapsed());
+            }
         }
         rows.push((name, spent));
         drop(provider);
     }
     server.stop().await?;
     place.remove().await?;
+    floor.close();
+    beside.remove().await?;
     let (commit, direct) = (quantile(&mut commits, 0.5), quantile(&mut direct, 0.5));
     let mut table = Table::new(&[
         "idle, over HTTP, instant upstream",
@@ -85,6 +98,16 @@ async fn first_delta(engine: &Engine, sizes: &Sizes) -> Result<()> {
         "one synced commit p50 µs",
         "what the queue adds, in commits",
         "target",
+    ]);
+    let least = quantile(&mut least, 0.5);
+    table.row(vec![
+        "its rows by hand, and one more exchange".into(),
+        format!("{:.0}", least + 2.0 * direct),
+        String::new(),
+        format!("{direct:.0}"),
+        format!("{commit:.0}"),
+        times((least + direct) / commit),
+        String::new(),
     ]);
     for (name, mut spent) in rows {
         let (p50, p99) = (quantile(&mut spent, 0.5), quantile(&mut spent, 0.99));

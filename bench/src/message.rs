@@ -1,6 +1,6 @@
 //! Idle latency of messages in process: from the call of send to the start of the receiver's
-//! handler, beside one synced commit of the same database, and beside the least SQL that writes what
-//! such a send keeps.
+//! handler, beside one synced commit of the same database, and beside the least SQL that writes
+//! what such a send keeps.
 
 use crate::Result;
 use crate::arguments::{Engine, Sizes};
