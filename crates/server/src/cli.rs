@@ -11,6 +11,7 @@ mod audit;
 mod dead_letter;
 mod delegation;
 mod demo;
+mod doctor;
 #[cfg(test)]
 mod document;
 mod events;
@@ -135,6 +136,8 @@ enum Command {
     Demo(demo::Arguments),
     /// Ask the server how it is.
     Status(inform::StatusArguments),
+    /// Find out what is wrong, and what to do about it.
+    Doctor(doctor::Arguments),
     /// Show which settings are in force, and where each came from.
     Config(inform::ConfigArguments),
     /// Print the completions of a shell.
@@ -358,6 +361,7 @@ async fn dispatch(command: Command, context: &Context) -> Result<u8, Failure> {
         Command::Events(arguments) => events::run(arguments, context).await,
         Command::Migrate(arguments) => migrate::run(arguments, context).await,
         Command::Status(arguments) => inform::status(arguments, context).await,
+        Command::Doctor(arguments) => doctor::run(arguments, context).await,
         Command::Config(arguments) => inform::config(&arguments, context),
         Command::Completions { shell } => {
             let mut text = Vec::new();

@@ -52,10 +52,21 @@ pub enum Wake {
     Everything,
 }
 
+/// What an acknowledged commit survives, as found when the database was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Durability {
+    /// The loss of power: it was synced to disk before it was acknowledged.
+    pub is_synced: bool,
+    /// The loss of the machine: it waits for a second server, too. An embedded database has none.
+    pub has_standby: Option<bool>,
+}
+
 /// A database: takes jobs, runs each in a transaction, answers. One implementation an engine.
 pub trait Database: Send + Sync {
     /// Which dialect it speaks.
     fn dialect(&self) -> Dialect;
+    /// What its acknowledged commits survive.
+    fn durability(&self) -> Durability;
     /// Queues a job. Never blocks; when the queue is full the job is told `Busy` at once.
     fn submit(&self, job: Job);
     /// Hears what other nodes on this database tell. An embedded database has no other nodes.
@@ -115,6 +126,11 @@ impl Store {
     /// Which dialect the database speaks.
     pub fn dialect(&self) -> Dialect {
         self.database.dialect()
+    }
+
+    /// What an acknowledged commit survives.
+    pub fn durability(&self) -> Durability {
+        self.database.durability()
     }
 
     /// Runs `body` in a read-write transaction and commits it.

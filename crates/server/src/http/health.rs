@@ -151,6 +151,17 @@ pub struct StatusBody {
     open_waits: usize,
     /// Whether wake-ups from other nodes arrive; otherwise this node only polls.
     hears_other_nodes: bool,
+    durability: DurabilityBody,
+}
+
+/// What an acknowledged task survives, as this node found it at its start.
+#[derive(Serialize, ToSchema)]
+pub struct DurabilityBody {
+    /// The loss of power: every commit is synced to disk before it is acknowledged.
+    synced: bool,
+    /// The loss of the database's machine: commits wait for a second server, too. Null where the
+    /// database is embedded.
+    standby: Option<bool>,
 }
 
 /// How things stand.
@@ -160,6 +171,7 @@ pub struct StatusBody {
 pub async fn status(State(api): State<Api>) -> Result<Json<StatusBody>> {
     let counts = api.engine.tasks().counts().await?;
     let ready = counts.ready.into_iter();
+    let durability = api.engine.store().durability();
     Ok(Json(StatusBody {
         version: api.version(),
         tasks: counts.by_status.iter().map(|(state, count)| (state.as_str(), *count)).collect(),
@@ -173,6 +185,10 @@ pub async fn status(State(api): State<Api>) -> Result<Json<StatusBody>> {
         idle_workers: api.engine.idle_workers(),
         open_waits: api.engine.open_waits(),
         hears_other_nodes: api.engine.store().hears(),
+        durability: DurabilityBody {
+            synced: durability.is_synced,
+            standby: durability.has_standby,
+        },
     }))
 }
 

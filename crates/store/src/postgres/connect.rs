@@ -39,6 +39,11 @@ pub struct Durability {
 }
 
 impl Durability {
+    /// Whether an acknowledged commit survives the loss of power.
+    pub fn is_synced(&self) -> bool {
+        self.check().is_ok()
+    }
+
     fn check(&self) -> Result<()> {
         let off = |name: &str| {
             Err(Error::Configuration(format!(

@@ -31,7 +31,7 @@ pub use stats::Stats;
 
 use crate::error::{Error, Result};
 use crate::statement::Dialect;
-use crate::store::{Database, Job, Lane, Wake};
+use crate::store::{self, Database, Job, Lane, Wake};
 use connect::Connector;
 use queue::{Queue, Queued};
 use stats::Counters;
@@ -122,6 +122,13 @@ impl PostgresDatabase {
 impl Database for PostgresDatabase {
     fn dialect(&self) -> Dialect {
         Dialect::Postgres
+    }
+
+    fn durability(&self) -> store::Durability {
+        store::Durability {
+            is_synced: self.durability.is_synced(),
+            has_standby: Some(self.durability.synchronous_standby),
+        }
     }
 
     fn submit(&self, job: Job) {

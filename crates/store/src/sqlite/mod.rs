@@ -25,7 +25,7 @@ pub use stats::Stats;
 
 use crate::error::{Error, Result};
 use crate::statement::Dialect;
-use crate::store::{Database, Job, Lane};
+use crate::store::{Database, Durability, Job, Lane};
 use lock::Lock;
 use queue::Queue;
 use rusqlite::Connection;
@@ -142,6 +142,11 @@ impl Shared {
 impl Database for SqliteDatabase {
     fn dialect(&self) -> Dialect {
         Dialect::Sqlite
+    }
+
+    fn durability(&self) -> Durability {
+        let is_synced = self.shared.options.synchronous == Synchronous::Full;
+        Durability { is_synced, has_standby: None }
     }
 
     fn submit(&self, job: Job) {

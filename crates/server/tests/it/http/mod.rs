@@ -16,6 +16,7 @@ mod cluster;
 mod delegation;
 mod delta;
 mod delta_node;
+mod doctor;
 mod document;
 mod event;
 mod limit;
