@@ -12,6 +12,7 @@ use super::claim::Claim;
 use super::common::Common;
 use super::eager::Idle;
 use super::looking::Lines;
+use super::term::Term;
 use crate::error::Result;
 use crate::statement;
 use crate::store::Store;
@@ -68,6 +69,8 @@ pub(super) struct Lanes {
     ripened: Mutex<Option<Instant>>,
     /// When limits last left too little room to share their lock.
     crowded: Mutex<Option<Instant>>,
+    /// Until when the rules are known to be true.
+    pub(super) term: Term,
     /// Who is told when there is room again.
     idle: OnceLock<Weak<dyn Idle>>,
 }
