@@ -191,6 +191,12 @@ impl Tasks {
         self.lanes.hear();
     }
 
+    /// Another node has changed something, such as the end of a task: those whom limits hold back
+    /// here look soon. Must be called inside a tokio runtime.
+    pub fn heard_of_room(&self) {
+        self.lanes.hear_of_room();
+    }
+
     /// How often claims look at all lanes, whatever they know; tests choose it.
     #[doc(hidden)]
     pub fn with_full_scan(self, interval: std::time::Duration) -> Tasks {
