@@ -8,6 +8,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// What [`Error::Busy`] says when limits leave too little room to share their lock.
 pub(crate) const CROWDED: &str = "limits leave too little room to share their lock";
 
+/// What [`Error::Busy`] says when the rules that a transaction counted by may be others by now.
+pub(crate) const OUTDATED: &str = "limits may have changed meanwhile";
+
 /// Why a store operation gave no answer. `Display` says what failed, why, and what to do.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {

@@ -7,8 +7,12 @@
 use crate::error::Result;
 use crate::statement::{Dialect, Statement};
 use crate::value::{Row, Value};
+use std::sync::Arc;
 use std::time::Duration;
 use windlass_domain::time::Timestamp;
+
+/// What a transaction is asked before it commits.
+pub type Check = Arc<dyn Fn() -> Result<()> + Send + Sync>;
 
 /// One statement with its parameters.
 pub struct Call<'a> {
@@ -70,6 +74,10 @@ pub trait Tx {
         Ok(self.run_and_commit(vec![call])?.pop().unwrap_or_default())
     }
 
+    /// Asked as late as possible before the commit, on PostgreSQL when nothing remains but to send
+    /// it: an error undoes everything.
+    fn only_if(&mut self, check: Check);
+
     /// How long ago this transaction was asked for, if an earlier try of it ended with a COMMIT in
     /// doubt. What was written since then under its own ids, it has written itself.
     fn in_doubt(&self) -> Option<Duration> {
@@ -121,6 +129,10 @@ impl Tx for Noting<'_> {
 
     fn run_and_commit(&mut self, calls: Vec<Call<'_>>) -> Result<Vec<Vec<Row>>> {
         self.tx.run_and_commit(calls)
+    }
+
+    fn only_if(&mut self, check: Check) {
+        self.tx.only_if(check);
     }
 
     fn in_doubt(&self) -> Option<Duration> {

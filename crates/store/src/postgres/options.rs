@@ -54,7 +54,8 @@ pub struct Options {
     pub statement_timeout: Duration,
     /// How long a statement may wait for a lock.
     pub lock_timeout: Duration,
-    /// How long a body may think between two statements.
+    /// How long a body may think between two statements. Shorter than `lock_timeout`: a process
+    /// that stands still has its locks for so long, and those who wait for them get them then.
     pub idle_in_transaction_timeout: Duration,
     /// How long we wait for the server's answer. Longer than `statement_timeout`: it is for a
     /// silent network and for a COMMIT that waits for a standby, which the server never cuts off.
@@ -79,7 +80,7 @@ impl Default for Options {
             unsafe_durability: false,
             statement_timeout: Duration::from_secs(30),
             lock_timeout: Duration::from_secs(10),
-            idle_in_transaction_timeout: Duration::from_secs(30),
+            idle_in_transaction_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(35),
             connect_timeout: Duration::from_secs(5),
             unavailable_after: Duration::from_secs(5),

@@ -13,7 +13,7 @@ use super::text::text_of_call;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::statement::{Dialect, Statement};
-use crate::tx::{Call, Tx};
+use crate::tx::{Call, Check, Tx};
 use crate::value::Row;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -48,6 +48,8 @@ pub(super) struct PostgresTx<'a> {
     scripted: bool,
     /// Goes with the next flight.
     ahead: Vec<(&'static str, Step<'static>)>,
+    /// Asked before COMMIT is sent.
+    check: Option<Check>,
 }
 
 type Answers = Vec<Vec<tokio_postgres::Row>>;
@@ -70,6 +72,7 @@ impl<'a> PostgresTx<'a> {
             failure: None,
             scripted: false,
             ahead: Vec::new(),
+            check: None,
         }
     }
 
@@ -196,6 +199,9 @@ impl<'a> PostgresTx<'a> {
 
     /// Runs the steps and commits, in one flight.
     fn end(&mut self, mut steps: Vec<(&str, Step<'_>)>) -> Result<Answers, Failure> {
+        if let Some(check) = &self.check {
+            check().map_err(Failure::of)?;
+        }
         let warnings = self.connection.warnings();
         let ahead = self.ahead.len();
         steps.splice(0..0, self.ahead.drain(..));
@@ -240,6 +246,10 @@ impl<'a> PostgresTx<'a> {
 impl Tx for PostgresTx<'_> {
     fn dialect(&self) -> Dialect {
         Dialect::Postgres
+    }
+
+    fn only_if(&mut self, check: Check) {
+        self.check = Some(check);
     }
 
     fn in_doubt(&self) -> Option<Duration> {

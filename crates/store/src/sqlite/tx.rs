@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::statement::Dialect;
 use crate::store::Job;
-use crate::tx::{Call, Tx};
+use crate::tx::{Call, Check, Tx};
 use crate::value::{Row, Value};
 use rusqlite::Connection;
 use std::any::Any;
@@ -48,9 +48,10 @@ pub(super) fn attempt(
         finished: false,
         half_done: false,
         last_failure: None,
+        check: None,
     };
     let body = &mut job.body;
-    let ran = catch_unwind(AssertUnwindSafe(|| body(&mut tx)));
+    let ran = catch_unwind(AssertUnwindSafe(|| body(&mut tx).and_then(|()| tx.check())));
     let half_done = tx.half_done;
     let last = tx.last_failure.take();
     let sync_failed = last.as_ref().is_some_and(|last| last.sync_failed);
@@ -82,9 +83,15 @@ struct SqliteTx<'a, 'conn> {
     half_done: bool,
     /// The latest error of a statement, whatever the body made of it.
     last_failure: Option<Failure>,
+    /// Asked when the body is done.
+    check: Option<Check>,
 }
 
 impl SqliteTx<'_, '_> {
+    fn check(&self) -> Result<()> {
+        self.check.as_ref().map_or(Ok(()), |check| check())
+    }
+
     fn check_usable(&self) -> Result<()> {
         if self.finished {
             let told = "a statement after run_and_commit, which must be the last";
@@ -189,6 +196,10 @@ impl Tx for SqliteTx<'_, '_> {
             .and_then(|()| triggers::install(connection));
         let name = self.name;
         self.noted(ran.map_err(|e| Failure::new(&e, name)))
+    }
+
+    fn only_if(&mut self, check: Check) {
+        self.check = Some(check);
     }
 
     fn run_and_commit(&mut self, calls: Vec<Call<'_>>) -> Result<Vec<Vec<Row>>> {

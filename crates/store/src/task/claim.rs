@@ -14,7 +14,7 @@ use crate::group::{Bounds, Group, Outcome};
 use crate::statement;
 use crate::step::{self, Step};
 use crate::store::Store;
-use crate::tx::{Call, Tx};
+use crate::tx::{Call, Check, Tx};
 use crate::value::{Row, Value};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use windlass_domain::command::Command;
 use windlass_domain::id::{ClaimId, LeaseId, TaskId};
-use windlass_domain::limit::Bound;
+use windlass_domain::limit::{Bound, Limits};
 use windlass_domain::pins::Serves;
 use windlass_domain::profile::Profile;
 use windlass_domain::time::Timestamp;
@@ -160,16 +160,21 @@ async fn run(
         };
         let is_strict = round < STRICT_ROUNDS || look == Look::Locked;
         let wanted = open.iter().map(|&i| asking[i].strictly(is_strict));
-        let (known, wanted) = (Arc::clone(lanes), wanted.collect::<Vec<_>>());
-        let body = move |tx: &mut dyn Tx| {
-            let room = match is_crowded || look == Look::Locked {
-                true => Room::alone(),
-                false => Room::adding(wanted.iter().map(|asking| asking.left() as usize).sum())
-                    .hoping(known.is_roomy()),
+        let wanted: Arc<[Asking]> = wanted.collect();
+        let once = |check: Option<Check>| {
+            let (known, wanted) = (Arc::clone(lanes), Arc::clone(&wanted));
+            let body = move |tx: &mut dyn Tx| {
+                check.iter().for_each(|check| tx.only_if(Arc::clone(check)));
+                let room = match is_crowded || look == Look::Locked {
+                    true => Room::alone(),
+                    false => Room::adding(wanted.iter().map(|asking| asking.left() as usize).sum())
+                        .hoping(known.is_roomy()),
+                };
+                take(tx, &known, &wanted, Vec::new(), look, room)
             };
-            take(tx, &known, &wanted, Vec::new(), look, room)
+            store.write("claim", body)
         };
-        let (each, everything) = match store.write("claim", body).await {
+        let (each, everything) = match lanes.by_rules(once).await {
             Ok(took) => {
                 if let Some(ms) = took.next_period_ms {
                     lanes.wake_in(Duration::from_millis(ms.unsigned_abs()));
@@ -217,10 +222,11 @@ async fn run(
 }
 
 /// A task that a claim names.
+#[derive(Clone)]
 struct Named {
     ask: Ask,
     run_at: Timestamp,
-    bounds: Vec<Bound>,
+    common: Common,
 }
 
 impl Tasks {
@@ -240,7 +246,6 @@ impl Tasks {
     /// Takes these very tasks, as far as they are ready, in the claim's lanes, and within limits;
     /// at most `max` of them. What it could not take is not in the answer.
     pub async fn claim_tasks(&self, claim: &Claim, ids: Vec<TaskId>) -> Result<Vec<Assignment>> {
-        let limits = self.lanes.limits();
         let mut asks: Vec<Named> = Vec::with_capacity(ids.len());
         let mut seen = HashSet::new();
         for id in ids.into_iter().filter(|id| seen.insert(*id)) {
@@ -258,39 +263,20 @@ impl Tasks {
                     lease_ms: claim.lease_ms,
                     start: claim.start,
                 };
-                let bounds = limits.as_ref().map(|limits| common.bounds(limits));
                 let ask = Ask::new(id, command, claim.session.as_str());
-                asks.push(Named { ask, run_at: task.run_at, bounds: bounds.unwrap_or_default() });
+                asks.push(Named { ask, run_at: task.run_at, common });
             }
         }
-        let asked = claim.clone();
-        let body = move |tx: &mut dyn Tx| {
-            // The same call again: what it took before is its answer.
-            if !tx.run(assigned(&asked))?.is_empty() {
-                return Ok(());
-            }
-            let mut room = Room::adding(asks.len());
-            let mut free = asked.max;
-            if let Some(limits) = &limits {
-                let claims = std::iter::once(&asked);
-                let of_type = slot::free(tx, limits, claims, &mut room)?.pop();
-                free = free.min(of_type.unwrap_or(free));
-                room.hold(tx, Lock::Active, asks.iter().map(|named| &named.bounds[..]))?;
-            }
-            let now = tx.now()?;
-            let due = asks.iter().filter(|named| named.run_at <= now);
-            let fitting = due.filter(|named| room.admit(&named.bounds)).take(free);
-            let (fitting, bounds): (Vec<Ask>, Vec<&Vec<Bound>>) =
-                fitting.map(|named| (named.ask.clone(), &named.bounds)).unzip();
-            let outcomes = cold::decide_all(tx, &fitting)?;
-            let taken = bounds.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_ok());
-            taken.for_each(|(bounds, _)| room.took(bounds, 1));
-            if let Some(call) = room.rates(tx.fixed_now()) {
-                tx.run(call)?;
-            }
-            Ok(())
+        let asks: Arc<[Named]> = asks.into();
+        let once = |check: Option<Check>| {
+            let (asks, asked, limits) = (Arc::clone(&asks), claim.clone(), self.lanes.limits());
+            let body = move |tx: &mut dyn Tx| {
+                check.iter().for_each(|check| tx.only_if(Arc::clone(check)));
+                take_named(tx, &asked, &asks, limits.as_deref())
+            };
+            self.store.write("claim_tasks", body)
         };
-        self.store.write("claim_tasks", body).await?;
+        self.lanes.by_rules(once).await?;
         let claim = claim.clone();
         let body = move |tx: &mut dyn Tx| Ok(told_again(assignments(&tx.ask(assigned(&claim))?)?));
         self.store.read("claim_tasks", body).await
@@ -378,6 +364,40 @@ impl Tasks {
         }
         Ok(held)
     }
+}
+
+/// Takes those that are ready and within limits, unless an earlier call took some.
+fn take_named(
+    tx: &mut dyn Tx,
+    claim: &Claim,
+    asks: &[Named],
+    limits: Option<&Limits>,
+) -> Result<()> {
+    // The same call again: what it took before is its answer.
+    if !tx.run(assigned(claim))?.is_empty() {
+        return Ok(());
+    }
+    let bound = |named: &Named| limits.map(|limits| named.common.bounds(limits));
+    let bounds: Vec<Vec<Bound>> = asks.iter().map(|a| bound(a).unwrap_or_default()).collect();
+    let mut room = Room::adding(asks.len());
+    let mut free = claim.max;
+    if let Some(limits) = limits {
+        let of_type = slot::free(tx, limits, std::iter::once(claim), &mut room)?.pop();
+        free = free.min(of_type.unwrap_or(free));
+        room.hold(tx, Lock::Active, bounds.iter().map(|bounds| &bounds[..]))?;
+    }
+    let now = tx.now()?;
+    let due = asks.iter().zip(&bounds).filter(|(named, _)| named.run_at <= now);
+    let fitting = due.filter(|(_, bounds)| room.admit(bounds)).take(free);
+    let (fitting, bounds): (Vec<Ask>, Vec<&Vec<Bound>>) =
+        fitting.map(|(named, bounds)| (named.ask.clone(), bounds)).unzip();
+    let outcomes = cold::decide_all(tx, &fitting)?;
+    let taken = bounds.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_ok());
+    taken.for_each(|(bounds, _)| room.took(bounds, 1));
+    if let Some(call) = room.rates(tx.fixed_now()) {
+        tx.run(call)?;
+    }
+    Ok(())
 }
 
 pub(super) fn held_leases<'a>(session: &str) -> Call<'a> {

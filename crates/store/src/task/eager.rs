@@ -11,7 +11,7 @@ use super::lane::Lanes;
 use super::own;
 use super::room::{Lock, Room, is_crowded};
 use super::slot;
-use super::submit::{Placed, Submitted, admit, insert, look_up, submitted};
+use super::submit::{Placed, Submitted, admit, by_their_rules, insert, look_up, submitted};
 use super::take::{Took, take_after};
 use crate::error::Result;
 use crate::group::Outcome;
@@ -163,6 +163,7 @@ impl Done {
 impl Batch {
     fn run(&self, tx: &mut dyn Tx) -> Result<Done> {
         let all: Vec<&Placed> = self.tasks.iter().collect();
+        by_their_rules(tx, &*self.tasks);
         let own = own::find(tx, &all)?;
         if !own.is_empty() {
             // The try before was committed, with all that its claims took.

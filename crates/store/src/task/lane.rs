@@ -12,6 +12,7 @@ use super::claim::Claim;
 use super::common::Common;
 use super::eager::Idle;
 use super::looking::Lines;
+use super::term::Term;
 use crate::error::Result;
 use crate::statement;
 use crate::store::Store;
@@ -68,6 +69,8 @@ pub(super) struct Lanes {
     ripened: Mutex<Option<Instant>>,
     /// When limits last left too little room to share their lock.
     crowded: Mutex<Option<Instant>>,
+    /// Until when the rules are known to be true.
+    pub(super) term: Term,
     /// Who is told when there is room again.
     idle: OnceLock<Weak<dyn Idle>>,
 }
@@ -397,7 +400,8 @@ impl Lanes {
         for lane in lanes {
             let Some(lane) = lane else {
                 state.full.clear();
-                queues.extend(state.lines.keys().cloned());
+                let some = state.lines.iter().filter(|(_, line)| !line.is_empty());
+                queues.extend(some.map(|(queue, _)| queue.clone()));
                 break;
             };
             let bounds = state.bounds(lane);
@@ -414,7 +418,16 @@ impl Lanes {
         }
     }
 
-    /// Tells everybody who waits in so long: the period of a rate ends then.
+    /// Another node has changed something. Where somebody here found no room there may be some now:
+    /// they look a little later, once for all that is heard until then, because most often those
+    /// who made the room are faster.
+    pub(super) fn hear_of_room(self: &Arc<Self>) {
+        if !self.lock().full.is_empty() {
+            self.wake_in(FULL_FOR);
+        }
+    }
+
+    /// Tells everybody who waits in so long: the period of a rate ends then, say.
     pub(super) fn wake_in(self: &Arc<Self>, after: Duration) {
         let at = Instant::now() + after;
         let mut state = self.lock();

@@ -37,6 +37,7 @@ mod stream;
 mod submit;
 mod sweep;
 mod take;
+mod term;
 mod why;
 
 pub use claim::{Assignment, Claim, HELD_PART, STEPS_BYTES, STEPS_LIMIT, UNNAMED_LIMIT};
@@ -75,6 +76,7 @@ use lane::Lanes;
 use recount::Rest;
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Instant;
 use windlass_domain::id::TaskId;
 use windlass_domain::limit::Limits;
 pub use windlass_domain::page::Order;
@@ -177,9 +179,22 @@ impl Tasks {
         self.lanes.bind(limits.map(Arc::new));
     }
 
+    /// Until then the rules are known to be true; after that nothing is claimed or submitted by
+    /// them until somebody says this again, or has not for a while. Whoever never says it is
+    /// believed.
+    pub fn rules_hold_until(&self, until: Instant) {
+        self.lanes.term.extend(until);
+    }
+
     /// Another node, or somebody's SQL, has submitted something: claims look for it soon.
     pub fn heard(&self) {
         self.lanes.hear();
+    }
+
+    /// Another node has changed something, such as the end of a task: those whom limits hold back
+    /// here look soon. Must be called inside a tokio runtime.
+    pub fn heard_of_room(&self) {
+        self.lanes.hear_of_room();
     }
 
     /// How often claims look at all lanes, whatever they know; tests choose it.

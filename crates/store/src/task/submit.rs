@@ -7,12 +7,13 @@ use super::lane::Lanes;
 use super::own;
 use super::room::{Lock, Room, is_crowded};
 use super::row::typed;
+use super::term::is_outdated;
 use crate::error::{Error, Rejection, Result};
 use crate::group::{Bounds, Group, Outcome};
 use crate::statement;
 use crate::statement::Dialect;
 use crate::store::{Lane, Store};
-use crate::tx::{Call, Tx};
+use crate::tx::{Call, Check, Tx};
 use crate::value::{Row, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -57,20 +58,27 @@ impl Tasks {
         tasks: Vec<NewTask>,
     ) -> std::result::Result<Vec<Submitted>, (usize, Rejection)> {
         let lanes = self.lanes.of(&self.store, &tasks).await.map_err(|e| (0, e.into()))?;
-        let placed: Arc<Vec<Placed>> = Arc::new(place(&self.lanes, tasks, &lanes));
-        let body = Arc::clone(&placed);
+        let mut placed = place(&self.lanes, tasks, &lanes, Some(self.lanes.check()));
         let blamed = Arc::new(Mutex::new(None));
-        let blame = Arc::clone(&blamed);
-        let written = self
-            .store
-            .write("submit_atomic", move |tx| {
+        let written = loop {
+            let (body, blame) = (Arc::clone(&placed), Arc::clone(&blamed));
+            let body = move |tx: &mut dyn Tx| {
+                by_their_rules(tx, &*body);
                 submit_all(tx, &body)?.map_err(|who| {
                     // Leaving with an error is what rolls the others back.
                     *blame.lock().unwrap_or_else(PoisonError::into_inner) = Some(who);
                     Error::Busy(TRIED.into())
                 })
-            })
-            .await;
+            };
+            match self.store.write("submit_atomic", body).await {
+                Err(error) if is_outdated(&error) => {
+                    let tasks = placed.iter().map(|placed| placed.task.clone()).collect();
+                    let check = self.lanes.check_anew().await;
+                    placed = place(&self.lanes, tasks, &lanes, check);
+                }
+                written => break written,
+            }
+        };
         let blamed = blamed.lock().unwrap_or_else(PoisonError::into_inner).take();
         match (written, blamed) {
             (Ok(outcomes), _) => {
@@ -125,19 +133,37 @@ pub(super) struct Placed {
     pub(super) bounds: Arc<[Bound]>,
     /// Limits seem to leave plenty of room.
     pub(super) is_roomy: bool,
+    /// Whether the bounds are still those of the rules.
+    check: Option<Check>,
 }
 
 impl Placed {
     /// In the lane that the database finds for it, past all limits: somebody in charge wants it.
     pub(super) fn somewhere(task: NewTask) -> Placed {
-        Placed { task, lane: 0, bounds: Arc::new([]), is_roomy: false }
+        Placed { task, lane: 0, bounds: Arc::new([]), is_roomy: false, check: None }
     }
 }
 
-fn place(lanes: &Lanes, tasks: Vec<NewTask>, ids: &[i64]) -> Vec<Placed> {
+/// Has the transaction of these tasks asked, before it commits, whether their rules still hold.
+pub(super) fn by_their_rules<'p>(tx: &mut dyn Tx, tasks: impl IntoIterator<Item = &'p Placed>) {
+    // They were placed together, by the same rules.
+    if let Some(check) = tasks.into_iter().next().and_then(|placed| placed.check.as_ref()) {
+        tx.only_if(Arc::clone(check));
+    }
+}
+
+fn place(
+    lanes: &Lanes,
+    tasks: Vec<NewTask>,
+    ids: &[i64],
+    check: Option<Check>,
+) -> Arc<Vec<Placed>> {
     let is_roomy = lanes.is_roomy();
-    let one = |(task, &lane)| Placed { task, lane, bounds: lanes.bounds(lane), is_roomy };
-    tasks.into_iter().zip(ids).map(one).collect()
+    let one = |(task, &lane)| {
+        let (bounds, check) = (lanes.bounds(lane), check.clone());
+        Placed { task, lane, bounds, is_roomy, check }
+    };
+    Arc::new(tasks.into_iter().zip(ids).map(one).collect())
 }
 
 pub(super) fn group(
@@ -154,7 +180,7 @@ pub(super) fn group(
                 Ok(ids) => ids,
                 Err(error) => return tasks.iter().map(|_| Err(error.clone().into())).collect(),
             };
-            let placed = Arc::new(place(&lanes, tasks, &ids));
+            let placed = place(&lanes, tasks, &ids, Some(lanes.check()));
             let eager = match idle.get().and_then(Weak::upgrade) {
                 Some(idle) => eager::submit(&store, &lanes, &placed, &idle).await,
                 None => None,
@@ -169,24 +195,44 @@ pub(super) fn group(
     })
 }
 
+/// How often tasks are submitted anew because limits leave too little room to share their lock, or
+/// because rules have changed meanwhile. One who meets neither is not asked again.
+const RULE_TRIES: usize = 4;
+
 /// Writes the tasks. Where that fails on data, a lane that this node remembers may be gone with the
 /// database that it was in: the lanes are looked up anew, once.
-async fn write(store: &Store, lanes: &Lanes, placed: &Arc<Vec<Placed>>) -> Vec<Outcome<Submitted>> {
+async fn write(
+    store: &Store,
+    lanes: &Arc<Lanes>,
+    placed: &Arc<Vec<Placed>>,
+) -> Vec<Outcome<Submitted>> {
     let flat = |outcomes: Vec<Outcome<Outcome<Submitted>>>| -> Vec<Outcome<Submitted>> {
         outcomes.into_iter().map(|outcome| outcome.and_then(|inner| inner)).collect()
     };
     let mut outcomes = flat(SUBMITS.run(store, Arc::clone(placed)).await);
-    // The hope for plenty of room was vain: now it is looked at first, for these.
-    let crowded = |(_, outcome): &(usize, &Outcome<Submitted>)| match outcome {
-        Err(Rejection::Failed(error)) => is_crowded(error),
-        _ => false,
-    };
-    let crowded: Vec<usize> = outcomes.iter().enumerate().filter(crowded).map(|(i, _)| i).collect();
-    if !crowded.is_empty() {
-        lanes.was_crowded();
-        let again = crowded.iter().map(|&i| Placed { is_roomy: false, ..placed[i].clone() });
-        let again = flat(SUBMITS.run(store, Arc::new(again.collect())).await);
-        crowded.into_iter().zip(again).for_each(|(i, outcome)| outcomes[i] = outcome);
+    for tries_left in (0..RULE_TRIES).rev() {
+        let (those, check) = match those_of(&outcomes, is_crowded) {
+            // The rules are others by now, or nobody knows: these go by those of now.
+            none if none.is_empty() => {
+                let those = those_of(&outcomes, is_outdated);
+                if those.is_empty() {
+                    break;
+                }
+                (those, lanes.check_anew().await)
+            }
+            // The hope for plenty of room was vain: now it is looked at first, for these.
+            those => {
+                lanes.was_crowded();
+                (those, Some(lanes.check()))
+            }
+        };
+        let again: Vec<&Placed> = those.iter().map(|&i| &placed[i]).collect();
+        let ids: Vec<i64> = again.iter().map(|placed| placed.lane).collect();
+        let tasks = again.into_iter().map(|placed| placed.task.clone()).collect();
+        // The last one is answered, whatever else changes.
+        let check = check.filter(|_| tries_left > 0);
+        let again = flat(SUBMITS.run(store, place(lanes, tasks, &ids, check)).await);
+        those.into_iter().zip(again).for_each(|(i, outcome)| outcomes[i] = outcome);
     }
     let failed = |outcome: &Outcome<Submitted>| match outcome {
         Err(Rejection::Failed(error)) => error.is_about_data(),
@@ -201,7 +247,16 @@ async fn write(store: &Store, lanes: &Lanes, placed: &Arc<Vec<Placed>>) -> Vec<O
         Ok(ids) => ids,
         Err(error) => return tasks.iter().map(|_| Err(error.clone().into())).collect(),
     };
-    flat(SUBMITS.run(store, Arc::new(place(lanes, tasks, &ids))).await)
+    flat(SUBMITS.run(store, place(lanes, tasks, &ids, None)).await)
+}
+
+/// The places of the tasks that failed with such an error.
+fn those_of(outcomes: &[Outcome<Submitted>], such: impl Fn(&Error) -> bool) -> Vec<usize> {
+    let is_such = |(_, outcome): &(usize, &Outcome<Submitted>)| match outcome {
+        Err(Rejection::Failed(error)) => such(error),
+        _ => false,
+    };
+    outcomes.iter().enumerate().filter(is_such).map(|(i, _)| i).collect()
 }
 
 const SUBMITS: Hot<Placed, Outcome<Submitted>> = Hot {
@@ -209,6 +264,7 @@ const SUBMITS: Hot<Placed, Outcome<Submitted>> = Hot {
     lane: Lane::Write,
     id: |placed| placed.task.id.0,
     run: |tx, tasks| {
+        by_their_rules(tx, tasks.iter().copied());
         let is_roomy = tasks.iter().all(|placed| placed.is_roomy);
         let mut room = Room::adding(tasks.len()).hoping(is_roomy).folding();
         let own = own::find(tx, tasks)?;

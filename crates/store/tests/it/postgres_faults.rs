@@ -90,6 +90,33 @@ fn a_deadlock_is_retried_and_both_commit() {
     assert!(fixture.postgres.stats().deadlock_retries >= 1);
 }
 
+/// Such as a process that was stopped, or a machine that is out of memory: it still has its locks.
+#[test]
+fn nobody_gives_up_on_the_lock_of_one_who_stands_still_in_a_transaction() {
+    let fixture = Fixture::new();
+    let id = Uuid::now_v7();
+    fixture.database.sql(&format!("INSERT INTO item VALUES ('{id}', 'a')"));
+    let touch = move |tx: &mut dyn Tx| tx.run(Call::one(&TOUCH, vec![id.into()])).map(drop);
+    let (has, had) = mpsc::channel();
+    let (done, is_done) = mpsc::channel();
+    let stands_still = fixture.store.write("still", move |tx| {
+        touch(tx)?;
+        has.send(()).unwrap();
+        is_done.recv_timeout(Duration::from_secs(60)).unwrap();
+        touch(tx)
+    });
+    let waits = async {
+        tokio::task::spawn_blocking(move || had.recv()).await.unwrap().unwrap();
+        let touched = fixture.store.write("touch", touch).await;
+        done.send(()).unwrap();
+        touched
+    };
+    let (still, waited) = fixture.runtime.block_on(async { tokio::join!(stands_still, waits) });
+    waited.unwrap();
+    still.unwrap_err();
+    assert_eq!(fixture.database.sql("SELECT note FROM item"), "a+");
+}
+
 #[test]
 fn a_serialization_failure_is_retried() {
     let fixture = Fixture::new();

@@ -19,7 +19,7 @@ use windlass_store::task::Submitted;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Older than this nothing is submitted or claimed under a rule without another look: the process
-/// may have stood still.
+/// may have stood still. The store asks once more when it commits.
 const STALE_AFTER: Duration = Duration::from_secs(1);
 
 /// What this node enforces.
@@ -190,6 +190,7 @@ impl Engine {
 
 impl Inner {
     fn looked_at_limits(&self, began: Instant) {
+        self.tasks.rules_hold_until(began + STALE_AFTER);
         let mut known = self.limits.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.looked = known.looked.max(Some(began));
     }

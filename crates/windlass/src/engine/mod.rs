@@ -445,7 +445,10 @@ impl Inner {
                 self.dispatcher.wake(&queue, 1);
                 self.log.look();
             }
-            Wake::Event => self.log.look(),
+            Wake::Event => {
+                self.tasks.heard_of_room();
+                self.log.look();
+            }
             Wake::Stream => self.mirrors.look(),
             Wake::Message => self.post.wake(),
             Wake::Everything => {

@@ -4,6 +4,7 @@ use crate::world::{
     PATIENCE, World, claim, complete, eventually, register, run, status, submit, without_polling,
 };
 use std::time::Duration;
+use windlass::domain::limit::{Rule, Scope};
 use windlass::domain::state::State;
 use windlass::engine::{Error, StreamEvent};
 use windlass::store::statement::Dialect;
@@ -31,6 +32,35 @@ async fn hear_each_other(engines: &[&windlass::Engine]) {
         engines.iter().all(|engine| engine.store().hears())
     })
     .await;
+}
+
+#[test]
+fn room_under_a_limit_that_one_node_makes_wakes_a_worker_on_another() {
+    run(makes_room, Dialect::Postgres);
+}
+
+/// What waits there is not the other's to take, so nobody is told that it is ready.
+async fn makes_room(dialect: Dialect) {
+    let world = World::with(dialect, without_polling()).await;
+    let other = world.another(without_polling()).await;
+    hear_each_other(&[&world.engine, &other]).await;
+    let (scope, max_active) = (Scope::Venture, Some(1));
+    let rule = Rule { scope, name: None, max_active, max_pending: None, rate: None };
+    other.put_limit(rule, "ann").await.unwrap();
+    eventually("both know", || async {
+        [&world.engine, &other].iter().all(|node| node.flow().version == other.flow().version)
+    })
+    .await;
+    submit(&world.engine, "p", |r| r.venture = Some("v".into())).await;
+    let session = register(&world.engine, "p", 1, 60_000).await;
+    let held = world.engine.claim(session, claim(1, Duration::ZERO)).await.unwrap();
+    let id = submit(&other, "q", |r| r.venture = Some("v".into())).await;
+    let session = register(&other, "q", 1, 60_000).await;
+    let waiting = other.clone();
+    let got = tokio::spawn(async move { waiting.claim(session, claim(1, PATIENCE)).await });
+    eventually("it waits", || async { other.idle_workers() == 1 }).await;
+    complete(&world.engine, &held[0]).await;
+    assert_eq!(got.await.unwrap().unwrap()[0].task.id, id);
 }
 
 #[test]

@@ -51,6 +51,8 @@ mod submit;
 mod sweep;
 mod sweeper;
 mod tail;
+mod term;
+mod term_race;
 mod trouble;
 mod turn;
 mod turn_race;
