@@ -355,9 +355,8 @@ fn enough_slots(slots: usize, under_way: usize) -> u32 {
 }
 
 fn failed(failure: Failure) -> Finishing {
-    let after = failure.retry_after.map(|after| after.as_millis().try_into().unwrap_or(i64::MAX));
-    let chance = crate::engine::chance();
-    Finishing::Fail { error: failure.error, retry_after_ms: after, chance }
+    let (error, retry_after_ms) = (failure.told(), failure.retry_after_ms());
+    Finishing::Fail { error, retry_after_ms, chance: crate::engine::chance() }
 }
 
 /// The task was cancelled, and its handler had its time.
