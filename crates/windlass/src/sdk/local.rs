@@ -2,7 +2,7 @@
 
 use super::TaskInfo;
 use super::host::{
-    Begun, CallError, Gone, Host, HostBeat, PastStep, Pending, Question, StepRun, Work,
+    Begun, CallError, Host, HostBeat, PastStep, Pending, Question, StepRun, Told, Work,
 };
 use crate::engine::{ApprovalRequest, Beat, ClaimRequest, Engine, Error, Leased, Phase};
 use std::pin::Pin;
@@ -110,7 +110,7 @@ impl Host for Engine {
         })
     }
 
-    fn beat(&self, session: SessionId, beats: Vec<HostBeat>) -> Pending<'_, Gone> {
+    fn beat(&self, session: SessionId, beats: Vec<HostBeat>) -> Pending<'_, Told> {
         Box::pin(async move {
             let beats = beats.into_iter().map(|b| {
                 let HostBeat { task, lease, checkpoint, progress } = b;
@@ -118,22 +118,23 @@ impl Host for Engine {
             });
             let answer = self.heartbeat(session, beats.collect()).await?;
             let of = |gone: Vec<Leased>| gone.into_iter().map(|leased| leased.lease).collect();
-            Ok(Gone { cancelled: of(answer.cancelled), lost: of(answer.lost) })
+            let unnamed = answer.unnamed.iter().map(|held| (held.task.id, held.lease_id)).collect();
+            Ok(Told { cancelled: of(answer.cancelled), lost: of(answer.lost), unnamed })
         })
     }
 
-    fn tell(&self, lease_ms: Option<i64>, beat: HostBeat, actor: String) -> Pending<'_, Gone> {
+    fn tell(&self, lease_ms: Option<i64>, beat: HostBeat, actor: String) -> Pending<'_, Told> {
         Box::pin(async move {
             let HostBeat { task, lease, checkpoint, progress } = beat;
             let change = ChangeId(Uuid::now_v7());
             let item = task::Beat { task, lease, lease_ms, checkpoint, progress, actor, change };
-            let mut gone = Gone::default();
+            let mut told = Told::default();
             match single(self.tasks().heartbeat(vec![item]).await.into_iter().collect()) {
                 Ok(_) => {}
-                Err(error) if error.code == "lease_lost" => gone.lost.push(lease),
+                Err(error) if error.code == "lease_lost" => told.lost.push(lease),
                 Err(error) => return Err(error),
             }
-            Ok(gone)
+            Ok(told)
         })
     }
 

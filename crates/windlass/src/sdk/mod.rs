@@ -55,7 +55,7 @@ pub use wait::SignalWait;
 
 pub(crate) use context::{Ended, Start};
 #[cfg(feature = "remote")]
-pub(crate) use host::{Begun, CallError, Gone, PastStep, Pending, Question};
+pub(crate) use host::{Begun, CallError, PastStep, Pending, Question, Told};
 pub(crate) use host::{Host, HostBeat, Registered, StepRun, Work};
 #[cfg(feature = "remote")]
 pub(crate) use message::{Held, Mail, boxed, serve};
