@@ -5,7 +5,7 @@
 //! business here any more. Heartbeats name every lease until its end was answered.
 
 use crate::engine::{Engine, Phase, Result, SessionRequest};
-use crate::sdk::{Ctx, Ended, Failure, Handlers, Host, HostBeat, Registered, Start, Work};
+use crate::sdk::{Ctx, Ended, Failure, Handlers, Host, HostBeat, Local, Registered, Start, Work};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
@@ -108,18 +108,19 @@ impl Engine {
     }
 
     async fn begin_worker(&self, options: WorkerOptions, job: Job) -> Result<Worker> {
-        let request = SessionRequest {
-            id: None,
+        let registration = SessionRequest {
+            id: Some(SessionId(Uuid::now_v7())),
             name: options.name,
             worker_type: None,
             routes: options.routes,
             slots: Some(options.slots),
             lease_ms: options.lease_ms,
         };
-        let session = self.register(request).await?;
+        let session = self.register(registration.clone()).await?;
         let slots = session.slots.try_into().unwrap_or(1);
         let registered = Registered { session: session.id, slots };
-        Ok(begin(Arc::new(self.clone()), registered, options.lease_ms, job))
+        let host = Local { engine: self.clone(), registration };
+        Ok(begin(Arc::new(host), registered, options.lease_ms, job))
     }
 }
 

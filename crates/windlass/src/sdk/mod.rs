@@ -57,6 +57,7 @@ pub(crate) use context::{Ended, Start};
 #[cfg(feature = "remote")]
 pub(crate) use host::{Begun, CallError, PastStep, Pending, Question, Told};
 pub(crate) use host::{Host, HostBeat, Registered, StepRun, Work};
+pub(crate) use local::Local;
 #[cfg(feature = "remote")]
 pub(crate) use message::{Held, Mail, boxed, serve};
 
