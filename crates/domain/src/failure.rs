@@ -93,11 +93,59 @@ impl TaskError {
         }
     }
 
+    /// As much of it as can be kept. What goes wrong in a handler may hold anything, such as the
+    /// whole answer of a service; refused as a whole, nobody would learn of the failure.
+    #[must_use]
+    pub fn fitted(self) -> TaskError {
+        let TaskError { code, message, detail } = self;
+        TaskError {
+            code: fitted_code(&code),
+            message: fitted_message(message),
+            detail: detail.map(fitted_detail),
+        }
+    }
+
     /// Refuses an error that cannot be kept as it is.
     pub fn validate(&self) -> validate::Result<()> {
         let mut errors = Errors::default();
         self.check("/error", &mut errors);
         errors.into_result()
+    }
+}
+
+/// The code of an error without one that can be kept.
+const NO_CODE: &str = "ERROR";
+
+fn fitted_code(code: &str) -> String {
+    let plain = |c: char| if validate::is_plain_code(c) { c } else { '_' };
+    let fitted: String = code.chars().map(plain).take(MAX_CODE_BYTES).collect();
+    if fitted.is_empty() { NO_CODE.to_owned() } else { fitted }
+}
+
+fn fitted_message(message: String) -> String {
+    let mut fitted =
+        if message.contains('\0') { message.replace('\0', "\u{fffd}") } else { message };
+    if fitted.len() > MAX_MESSAGE_BYTES {
+        let mut end = MAX_MESSAGE_BYTES - CUT.len();
+        while !fitted.is_char_boundary(end) {
+            end -= 1;
+        }
+        fitted.truncate(end);
+        fitted.push_str(CUT);
+    }
+    fitted
+}
+
+/// The end of a message that was cut.
+const CUT: &str = " … (cut)";
+
+/// A part of a value is no value, so a detail is kept as it is, or the reason why it is not.
+fn fitted_detail(detail: Value) -> Value {
+    let mut errors = Errors::default();
+    errors.json("/detail", &detail, MAX_DETAIL_BYTES);
+    match errors.into_result() {
+        Ok(()) => detail,
+        Err(refusal) => serde_json::json!({ "not_kept": refusal.to_string() }),
     }
 }
 
@@ -161,5 +209,29 @@ mod tests {
             ..TaskError::new("X", "")
         };
         assert_eq!(findings(big.validate()), [("/error/detail", "too_long")]);
+    }
+
+    #[test]
+    fn an_error_that_fits_stays_as_it_is_and_any_other_is_made_to_fit() {
+        let good = TaskError { detail: Some(json!({ "a": 1 })), ..TaskError::new("X.y-1", "é\n") };
+        assert_eq!(good.clone().fitted(), good);
+        let longest = TaskError::new("a".repeat(100), "m".repeat(MAX_MESSAGE_BYTES));
+        assert_eq!(longest.clone().fitted(), longest);
+        let bad = TaskError {
+            code: "rate limited".into(),
+            message: format!("\0{}", "é".repeat(MAX_MESSAGE_BYTES)),
+            detail: Some(json!({ "answer": ["x\0"] })),
+        };
+        let fitted = bad.fitted();
+        assert_eq!(fitted.validate(), Ok(()));
+        assert_eq!(fitted.code, "rate_limited");
+        let shown = fitted.message.starts_with("\u{fffd}éé") && fitted.message.ends_with(CUT);
+        assert!(shown, "{}", &fitted.message[..20]);
+        let why = fitted.detail.unwrap()["not_kept"].as_str().unwrap().to_owned();
+        assert!(why.contains("/detail/answer/0"), "{why}");
+        for (code, kept) in [("", NO_CODE), (&*"ä".repeat(300), &*"_".repeat(100))] {
+            let fitted = TaskError::new(code, "").fitted();
+            assert_eq!((fitted.code.as_str(), fitted.validate()), (kept, Ok(())));
+        }
     }
 }

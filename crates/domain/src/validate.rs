@@ -132,12 +132,11 @@ impl Errors {
 
     /// The code of an error.
     pub fn error_code(&mut self, pointer: &str, code: &str) {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
         if code.is_empty() {
             self.add(pointer, "required", "must not be empty");
         } else if code.len() > MAX_CODE_BYTES {
             self.too_long(pointer, code.len(), MAX_CODE_BYTES);
-        } else if !code.chars().all(is_plain) {
+        } else if !code.chars().all(is_plain_code) {
             let detail = "may hold only letters, digits, `_`, `.` and `-`";
             self.add(pointer, "bad_character", detail);
         }
@@ -224,6 +223,11 @@ impl Errors {
         let detail = format!("has {found} entries, at most {max} are allowed");
         self.add(pointer, "too_long", detail);
     }
+}
+
+/// Whether the code of an error may hold a character.
+pub(crate) fn is_plain_code(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "_.-".contains(c)
 }
 
 /// Characters that make a name look like another one, or break the line it stands in: controls,

@@ -297,7 +297,9 @@ pub(crate) fn save(tx: &mut dyn Tx, step: &Step) -> Result<()> {
     tx.run(Call::one(&SAVE, params)).map(drop)
 }
 
-/// Takes done steps of `origin` along into `task`, each under its new id.
+/// Takes done steps of `origin` along into `task`, each under its new id: all of them or none. The
+/// duty that clears results waits for nobody, and whoever planned with one that is gone by now
+/// must plan anew: a step that is missing among the copies would run again unasked.
 pub(crate) fn copy(
     tx: &mut dyn Tx,
     task: TaskId,
@@ -308,9 +310,14 @@ pub(crate) fn copy(
         return Ok(());
     }
     let run = run_of(&tx.run(Call::one(&NEXT_RUN, vec![]))?)?;
+    let planned = ids.len();
     let items = ids.into_iter().map(|(new, old)| vec![new.0.into(), old.0.into()]).collect();
     let given = vec![task.0.into(), origin.0.into(), run.into()];
-    tx.run(Call::each(&COPY, given, items)).map(drop)
+    let copied = tx.run(Call::each(&COPY, given, items))?.len();
+    if copied == planned {
+        return Ok(());
+    }
+    Err(Error::Busy(format!("{} results were cleared at this moment", planned - copied)))
 }
 
 /// The repository of steps: reads, and the end of what was kept long enough. Cheap to clone.

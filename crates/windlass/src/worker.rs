@@ -2,12 +2,12 @@
 //!
 //! Invariant: a handler whose lease is lost is dropped at its next await, and its result with it;
 //! one whose task was cancelled is told, and dropped a little later. A task that parked is nobody's
-//! business here any more.
+//! business here any more. Heartbeats name every lease until its end was answered.
 
 use crate::engine::{Engine, Phase, Result, SessionRequest};
-use crate::sdk::{Ctx, Ended, Failure, Handlers, Host, HostBeat, Registered, Start, Work};
+use crate::sdk::{Ctx, Ended, Failure, Handlers, Host, HostBeat, Local, Registered, Start, Work};
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -108,18 +108,19 @@ impl Engine {
     }
 
     async fn begin_worker(&self, options: WorkerOptions, job: Job) -> Result<Worker> {
-        let request = SessionRequest {
-            id: None,
+        let registration = SessionRequest {
+            id: Some(SessionId(Uuid::now_v7())),
             name: options.name,
             worker_type: None,
             routes: options.routes,
             slots: Some(options.slots),
             lease_ms: options.lease_ms,
         };
-        let session = self.register(request).await?;
+        let session = self.register(registration.clone()).await?;
         let slots = session.slots.try_into().unwrap_or(1);
         let registered = Registered { session: session.id, slots };
-        Ok(begin(Arc::new(self.clone()), registered, options.lease_ms, job))
+        let host = Local { engine: self.clone(), registration };
+        Ok(begin(Arc::new(host), registered, options.lease_ms, job))
     }
 }
 
@@ -272,12 +273,14 @@ impl Run {
             () = self.is_dropped(task, lease, &mut ending) => None,
             () = overdue(cancelling.clone()) => None,
         };
-        lock(&self.held).remove(&lease);
         let was_cancelled = *cancelling.borrow();
         let how = match outcome {
-            None => return work.abort(),
+            None => {
+                work.abort();
+                return self.let_go(lease);
+            }
             // Its result would be refused.
-            Some(_) if was_cancelled => return,
+            Some(_) if was_cancelled => return self.let_go(lease),
             Some(Ok(Ok(result))) => match validate::result(&result) {
                 Ok(text) => Finishing::Complete(Some(text)),
                 Err(refusal) => failed(Failure::new("INVALID_OUTPUT", refusal.to_string())),
@@ -295,6 +298,28 @@ impl Run {
             change: ChangeId(Uuid::now_v7()),
         };
         self.finish(item).await;
+        // Named by heartbeats until the end is answered: what they do not name is given back.
+        self.let_go(lease);
+    }
+
+    fn let_go(&self, lease: LeaseId) {
+        lock(&self.held).remove(&lease);
+    }
+
+    /// Gives back what the session holds and nobody here knows of: a claim was ended, by a stop,
+    /// before its answer came.
+    async fn give_back(self, task: TaskId, lease: LeaseId) {
+        tracing::warn!(session = %self.session, %task, "giving back a task that never came");
+        self.finish(Finish {
+            task,
+            lease,
+            how: Finishing::Release,
+            usage: None,
+            actor: self.session.to_string(),
+            reason: None,
+            change: ChangeId(Uuid::now_v7()),
+        })
+        .await;
     }
 
     /// Resolves when a call of the handler says that its task is in other hands. A call may also
@@ -307,7 +332,7 @@ impl Run {
         }
         let beat = HostBeat { task, lease, checkpoint: None, progress: None };
         let asked = tokio::time::timeout(ASK, self.host.beat(self.session, vec![beat])).await;
-        if !asked.is_ok_and(|gone| gone.is_ok_and(|gone| gone.cancelled.contains(&lease))) {
+        if !asked.is_ok_and(|told| told.is_ok_and(|told| told.cancelled.contains(&lease))) {
             return;
         }
         if let Some(in_hand) = lock(&self.held).get(&lease) {
@@ -355,9 +380,8 @@ fn enough_slots(slots: usize, under_way: usize) -> u32 {
 }
 
 fn failed(failure: Failure) -> Finishing {
-    let after = failure.retry_after.map(|after| after.as_millis().try_into().unwrap_or(i64::MAX));
-    let chance = crate::engine::chance();
-    Finishing::Fail { error: failure.error, retry_after_ms: after, chance }
+    let (error, retry_after_ms) = (failure.told(), failure.retry_after_ms());
+    Finishing::Fail { error, retry_after_ms, chance: crate::engine::chance() }
 }
 
 /// The task was cancelled, and its handler had its time.
@@ -378,6 +402,8 @@ fn beat_every(lease_ms: Option<i64>) -> Duration {
 async fn beat(run: Run) {
     let every = beat_every(run.lease_ms);
     let mut pause = every;
+    // Of the last answer: what stands in two of them is in no claim's answer on its way here.
+    let mut unnamed: HashSet<LeaseId> = HashSet::new();
     loop {
         tokio::time::sleep(pause).await;
         pause = every;
@@ -389,8 +415,8 @@ async fn beat(run: Run) {
                 progress: None,
             })
             .collect();
-        let gone = match run.host.beat(run.session, beats).await {
-            Ok(gone) => gone,
+        let told = match run.host.beat(run.session, beats).await {
+            Ok(told) => told,
             Err(error) => {
                 tracing::warn!(session = %run.session, detail = error.detail, "no heartbeat");
                 // Half of the lease is left: it is not spent on waiting.
@@ -399,17 +425,25 @@ async fn beat(run: Run) {
             }
         };
         let mut held = lock(&run.held);
-        for lease in gone.cancelled {
+        for lease in told.cancelled {
             if let Some(in_hand) = held.get(&lease) {
                 in_hand.cancelled.send_replace(true);
             }
         }
-        for lease in gone.lost {
+        for lease in told.lost {
             if let Some(in_hand) = held.get_mut(&lease)
                 && let Some(lost) = in_hand.lost.take()
             {
                 let _ = lost.send(());
             }
+        }
+        let strange = told.unnamed.into_iter().filter(|(_, lease)| !held.contains_key(lease));
+        let (again, new): (Vec<_>, Vec<_>) =
+            strange.partition(|(_, lease)| unnamed.contains(lease));
+        drop(held);
+        unnamed = new.into_iter().map(|(_, lease)| lease).collect();
+        for (task, lease) in again {
+            tokio::spawn(run.clone().give_back(task, lease));
         }
     }
 }

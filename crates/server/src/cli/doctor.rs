@@ -338,7 +338,7 @@ mod tests {
         let status = json!({ "database": "postgres", "hears_other_nodes": false });
         let node = json!({ "version": "1" });
         let level = |nodes: &[Value]| wake_ups(&status, nodes).map(|found| found.level);
-        assert!(level(&[node.clone()]) == Some(Level::Ok));
+        assert!(level(std::slice::from_ref(&node)) == Some(Level::Ok));
         assert!(level(&[node.clone(), node]) == Some(Level::Warning));
         assert!(wake_ups(&json!({ "database": "sqlite" }), &[]).is_none());
     }

@@ -5,6 +5,7 @@
 use serde_json::{Value, json};
 use windlass::domain::json::parse;
 use windlass::domain::usage::Usage;
+use windlass::domain::validate::MAX_DELAY_MS;
 
 /// The command's output is not what was promised.
 pub const INVALID_OUTPUT: &str = "INVALID_OUTPUT";
@@ -136,7 +137,10 @@ pub fn of_exit(exit: i32, stdout: &[u8], stderr: &[u8], output: Output) -> Outco
             detail["stderr"] = json!(stderr);
         }
         error["detail"] = detail;
-        return Outcome::Fail { error, retry_after_ms: answer["retry_after_ms"].as_u64() };
+        // A pause that is longer than any may be would be refused, and the failure with it.
+        let longest = MAX_DELAY_MS.unsigned_abs();
+        let retry_after_ms = answer["retry_after_ms"].as_u64().map(|ms| ms.min(longest));
+        return Outcome::Fail { error, retry_after_ms };
     }
     let message = format!("the command ended with exit code {exit}");
     Outcome::fail(&code_of_exit(exit), message, stderr, json!({ "exit_code": exit }))
@@ -251,6 +255,11 @@ mod tests {
             panic!("it was completed")
         };
         assert_eq!((error["code"].as_str(), retry_after_ms), (Some("RATE_LIMITED"), Some(5)));
+        let out = br#"{"error": {"code": "X"}, "retry_after_ms": 18446744073709551615}"#;
+        let Outcome::Fail { retry_after_ms, .. } = of_exit(1, out, b"", Output::Json) else {
+            panic!("it was completed")
+        };
+        assert_eq!(retry_after_ms, u64::try_from(MAX_DELAY_MS).ok());
         let odd = of_exit(1, br#"{"error": {"code": "no spaces"}}"#, b"", Output::Json);
         assert_eq!(code(&odd), "EXIT_1");
     }

@@ -176,13 +176,26 @@ impl Engine {
         }
     }
 
-    /// These tasks have ended; whoever waits for them goes on.
-    pub(super) async fn ended(&self, tasks: Vec<TaskId>) {
-        match self.inner.tasks.wake_parents(Some(tasks), BATCH).await {
-            Ok(swept) => self.noticed(&swept),
+    /// These tasks have ended; whoever waits for them goes on, however many they are.
+    pub(super) async fn ended(&self, ended: Vec<TaskId>) {
+        let swept = match self.inner.tasks.wake_parents(Some(ended.clone()), BATCH).await {
+            Ok(swept) => swept,
             // The duty looks again.
-            Err(error) => tracing::debug!(%error, "waiting tasks were not woken yet"),
+            Err(error) => return tracing::debug!(%error, "waiting tasks were not woken yet"),
+        };
+        self.noticed(&swept);
+        if swept.scanned < BATCH {
+            return;
         }
+        // The log's tail does not wait for all of them.
+        let engine = self.clone();
+        tokio::spawn(async move {
+            let tasks = engine.tasks();
+            let rest = || tasks.wake_parents(Some(ended.clone()), BATCH);
+            if let Err(error) = engine.sweep_all(rest).await {
+                tracing::debug!(%error, "not all waiting tasks were woken yet");
+            }
+        });
     }
 
     async fn gone(&self, task: TaskId, lease: LeaseId) -> Result<()> {

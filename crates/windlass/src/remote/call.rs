@@ -3,7 +3,7 @@
 use crate::client::{Call, Client, Error, Patience};
 use crate::engine::Phase;
 use crate::sdk::{
-    Begun, CallError, Gone, Host, HostBeat, PastStep, Pending, Question, StepRun, TaskInfo, Work,
+    Begun, CallError, Host, HostBeat, PastStep, Pending, Question, StepRun, TaskInfo, Told, Work,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value as Json, json};
@@ -134,7 +134,7 @@ impl Host for Server {
         })
     }
 
-    fn beat(&self, session: SessionId, beats: Vec<HostBeat>) -> Pending<'_, Gone> {
+    fn beat(&self, session: SessionId, beats: Vec<HostBeat>) -> Pending<'_, Told> {
         Box::pin(async move {
             let told: Vec<_> = beats.iter().map(|beat| (beat.task, beat.lease)).collect();
             let items = beats.iter().map(|beat| {
@@ -144,17 +144,24 @@ impl Host for Server {
             let fields = json!({ "leases": items.collect::<Vec<_>>() });
             let call = Call::post(format!("/v1/sessions/{session}/heartbeat"), fields);
             let answer = self.of_session(call).await?;
-            let cancelled = leases(&answer["cancelled"], &told);
-            Ok(Gone { cancelled, lost: leases(&answer["lost"], &told) })
+            let unnamed = answer["unnamed"].as_array().into_iter().flatten();
+            let held = |held: &Json| {
+                Some((read(&held["task"]["id"]).ok()?, read(&held["lease_id"]).ok()?))
+            };
+            Ok(Told {
+                cancelled: leases(&answer["cancelled"], &told),
+                lost: leases(&answer["lost"], &told),
+                unnamed: unnamed.filter_map(held).collect(),
+            })
         })
     }
 
-    fn tell(&self, _lease_ms: Option<i64>, beat: HostBeat, _actor: String) -> Pending<'_, Gone> {
+    fn tell(&self, _lease_ms: Option<i64>, beat: HostBeat, _actor: String) -> Pending<'_, Told> {
         Box::pin(async move {
             let fields = body(json!({ "lease_id": beat.lease,
                 "checkpoint": maybe(&beat.checkpoint), "progress": maybe(&beat.progress) }));
             self.post(format!("/v1/tasks/{}/heartbeat", beat.task), fields).await?;
-            Ok(Gone::default())
+            Ok(Told::default())
         })
     }
 

@@ -162,10 +162,19 @@ impl Ctx {
 
     /// Adds to what this attempt took (tokens of a model, say). It is told with the attempt's end,
     /// completed or failed, and shown as the task's `usage`. Call this inside the step that took
-    /// it, so that an attempt that goes past the step does not count it again.
+    /// it, so that an attempt that goes past the step does not count it again. Numbers whose names
+    /// the API refuses are not counted.
     pub fn add_usage(&self, more: &Usage) {
         let mut usage = lock(&self.inner.usage);
-        *usage = Some(usage.as_ref().map_or_else(|| more.clone(), |before| before.plus(more)));
+        let sum = usage.clone().unwrap_or_default().plus(more);
+        // The end of the attempt would be refused with it.
+        match serde_json::to_value(&sum).map(|sum| Usage::told("/usage", &sum)) {
+            Ok(Ok(_)) => *usage = Some(sum),
+            Ok(Err(refusal)) => {
+                tracing::warn!(task = %self.inner.task.id, %refusal, "usage is not counted");
+            }
+            Err(error) => tracing::warn!(task = %self.inner.task.id, %error, "usage is no JSON"),
+        }
     }
 
     async fn tell(&self, checkpoint: Option<String>, progress: Option<String>) -> Result<()> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use windlass_domain::failure::TaskError;
 use windlass_domain::retry::code;
 use windlass_domain::step::Effect;
+use windlass_domain::validate::MAX_DELAY_MS;
 
 /// What handlers and steps return.
 pub type Result<T, E = Failure> = std::result::Result<T, E>;
@@ -56,6 +57,17 @@ impl Failure {
     pub fn no_effect(mut self) -> Failure {
         self.effect = Effect::None;
         self
+    }
+
+    /// As it is told: an end that is refused would be told by nobody, and the lease would run out.
+    pub(crate) fn told(&self) -> TaskError {
+        self.error.clone().fitted()
+    }
+
+    /// When to try again, as it is told.
+    pub(crate) fn retry_after_ms(&self) -> Option<i64> {
+        let ms = |after: Duration| i64::try_from(after.as_millis()).unwrap_or(i64::MAX);
+        self.retry_after.map(|after| ms(after).min(MAX_DELAY_MS))
     }
 
     /// The code that decides what follows.

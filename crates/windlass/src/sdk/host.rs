@@ -86,11 +86,13 @@ pub(crate) struct HostBeat {
     pub progress: Option<String>,
 }
 
-/// What a heartbeat learnt of leases that hold no longer.
+/// What a heartbeat learnt of leases that hold no longer, and of those that it did not name.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Gone {
+pub(crate) struct Told {
     pub cancelled: Vec<LeaseId>,
     pub lost: Vec<LeaseId>,
+    /// What the session holds all the same.
+    pub unnamed: Vec<(TaskId, LeaseId)>,
 }
 
 /// A question to a person.
@@ -117,9 +119,9 @@ pub(crate) trait Host: Send + Sync + 'static {
         max: usize,
         wait: Duration,
     ) -> Pending<'_, Vec<Work>>;
-    fn beat(&self, session: SessionId, beats: Vec<HostBeat>) -> Pending<'_, Gone>;
+    fn beat(&self, session: SessionId, beats: Vec<HostBeat>) -> Pending<'_, Told>;
     /// One holder tells how far it is; concurrent calls share a transaction.
-    fn tell(&self, lease_ms: Option<i64>, beat: HostBeat, actor: String) -> Pending<'_, Gone>;
+    fn tell(&self, lease_ms: Option<i64>, beat: HostBeat, actor: String) -> Pending<'_, Told>;
     fn finish(&self, session: SessionId, item: Finish) -> Pending<'_, ()>;
     fn record(&self, item: RecordStep) -> Pending<'_, Recorded>;
     fn begin(&self, item: BeginStep) -> Pending<'_, Begun>;

@@ -1,10 +1,15 @@
 //! Handlers in this process: their calls go straight to the engine.
+//!
+//! Invariant: as over HTTP, a session that has ended is registered again under its id: another node
+//! ends it when this process stands still, or is away from the database, for longer than it lives.
 
 use super::TaskInfo;
 use super::host::{
-    Begun, CallError, Gone, Host, HostBeat, PastStep, Pending, Question, StepRun, Work,
+    Begun, CallError, Host, HostBeat, PastStep, Pending, Question, StepRun, Told, Work,
 };
-use crate::engine::{ApprovalRequest, Beat, ClaimRequest, Engine, Error, Leased, Phase};
+use crate::engine::{
+    ApprovalRequest, Beat, ClaimRequest, Engine, Error, Leased, Phase, SessionRequest,
+};
 use std::pin::Pin;
 use std::time::Duration;
 use uuid::Uuid;
@@ -90,9 +95,32 @@ fn work(assignment: Assignment) -> Work {
     }
 }
 
-impl Host for Engine {
+/// The engine of this process, for one worker.
+pub(crate) struct Local {
+    pub engine: Engine,
+    /// How the session was registered.
+    pub registration: SessionRequest,
+}
+
+impl Local {
+    /// A call of the session.
+    async fn of_session<T, F>(&self, call: impl Fn() -> F) -> Result<T, CallError>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        match call().await {
+            Err(Error::SessionClosed(..) | Error::UnknownSession(_)) => {
+                self.engine.register(self.registration.clone()).await?;
+                Ok(call().await?)
+            }
+            answer => Ok(answer?),
+        }
+    }
+}
+
+impl Host for Local {
     fn close(&self, session: SessionId) -> Pending<'_, ()> {
-        Box::pin(async move { Ok(self.close_session(session).await?) })
+        Box::pin(async move { Ok(self.engine.close_session(session).await?) })
     }
 
     fn claim(
@@ -105,49 +133,51 @@ impl Host for Engine {
         let request =
             ClaimRequest { max, wait, start: true, claim: Some(claim), tasks: Vec::new() };
         Box::pin(async move {
-            let claimed = Engine::claim(self, session, request).await?;
+            let claimed = self.of_session(|| self.engine.claim(session, request.clone())).await?;
             Ok(claimed.into_iter().map(work).collect())
         })
     }
 
-    fn beat(&self, session: SessionId, beats: Vec<HostBeat>) -> Pending<'_, Gone> {
+    fn beat(&self, session: SessionId, beats: Vec<HostBeat>) -> Pending<'_, Told> {
+        let beat = |beat: &HostBeat| {
+            let HostBeat { task, lease, checkpoint, progress } = beat.clone();
+            Beat { task, lease, checkpoint, progress }
+        };
+        let beats: Vec<Beat> = beats.iter().map(beat).collect();
         Box::pin(async move {
-            let beats = beats.into_iter().map(|b| {
-                let HostBeat { task, lease, checkpoint, progress } = b;
-                Beat { task, lease, checkpoint, progress }
-            });
-            let answer = self.heartbeat(session, beats.collect()).await?;
+            let answer = self.of_session(|| self.engine.heartbeat(session, beats.clone())).await?;
             let of = |gone: Vec<Leased>| gone.into_iter().map(|leased| leased.lease).collect();
-            Ok(Gone { cancelled: of(answer.cancelled), lost: of(answer.lost) })
+            let unnamed = answer.unnamed.iter().map(|held| (held.task.id, held.lease_id)).collect();
+            Ok(Told { cancelled: of(answer.cancelled), lost: of(answer.lost), unnamed })
         })
     }
 
-    fn tell(&self, lease_ms: Option<i64>, beat: HostBeat, actor: String) -> Pending<'_, Gone> {
+    fn tell(&self, lease_ms: Option<i64>, beat: HostBeat, actor: String) -> Pending<'_, Told> {
         Box::pin(async move {
             let HostBeat { task, lease, checkpoint, progress } = beat;
             let change = ChangeId(Uuid::now_v7());
             let item = task::Beat { task, lease, lease_ms, checkpoint, progress, actor, change };
-            let mut gone = Gone::default();
-            match single(self.tasks().heartbeat(vec![item]).await.into_iter().collect()) {
+            let mut told = Told::default();
+            match single(self.engine.tasks().heartbeat(vec![item]).await.into_iter().collect()) {
                 Ok(_) => {}
-                Err(error) if error.code == "lease_lost" => gone.lost.push(lease),
+                Err(error) if error.code == "lease_lost" => told.lost.push(lease),
                 Err(error) => return Err(error),
             }
-            Ok(gone)
+            Ok(told)
         })
     }
 
     fn finish(&self, _session: SessionId, item: Finish) -> Pending<'_, ()> {
-        Box::pin(async move { single(Engine::finish(self, vec![item]).await).map(drop) })
+        Box::pin(async move { single(self.engine.finish(vec![item]).await).map(drop) })
     }
 
     fn record(&self, item: RecordStep) -> Pending<'_, Recorded> {
-        Box::pin(async move { single(self.record_steps(vec![item]).await) })
+        Box::pin(async move { single(self.engine.record_steps(vec![item]).await) })
     }
 
     fn begin(&self, item: BeginStep) -> Pending<'_, Begun> {
         Box::pin(async move {
-            Ok(match self.begin_step(item).await? {
+            Ok(match self.engine.begin_step(item).await? {
                 task::Begun::New(id, run) => Begun::New(id, run),
                 task::Begun::Ended(step) if step.status == StepState::Done => {
                     Begun::Done(step.result.unwrap_or_default())
@@ -162,13 +192,13 @@ impl Host for Engine {
 
     fn end(&self, run: StepRun, actor: String, end: StepEnd) -> Pending<'_, ()> {
         let StepRun { step, lease, number } = run;
-        Box::pin(
-            async move { Ok(self.end_step(step, lease, number, &actor, end).await.map(drop)?) },
-        )
+        Box::pin(async move {
+            Ok(self.engine.end_step(step, lease, number, &actor, end).await.map(drop)?)
+        })
     }
 
     fn park(&self, item: Park) -> Pending<'_, Parked> {
-        Box::pin(async move { Ok(Engine::park(self, item).await?) })
+        Box::pin(async move { Ok(self.engine.park(item).await?) })
     }
 
     fn ask(&self, question: Question) -> Pending<'_, bool> {
@@ -188,7 +218,7 @@ impl Host for Engine {
                 requester: None,
                 actor: question.actor,
             };
-            Ok(!self.ask_approval(request).await?.parked)
+            Ok(!self.engine.ask_approval(request).await?.parked)
         })
     }
 
@@ -196,33 +226,33 @@ impl Host for Engine {
         Box::pin(async move {
             let id = request.id.unwrap_or_else(|| TaskId(Uuid::now_v7()));
             let invalid = |refusal: Refusal| CallError::from(Error::from(refusal));
-            self.know_agents(std::iter::once(&request)).await?;
-            let task = self.new_task(&request, id, "", "sdk").map_err(invalid)?;
-            Ok(single(Engine::submit(self, vec![task]).await)?.id)
+            self.engine.know_agents(std::iter::once(&request)).await?;
+            let task = self.engine.new_task(&request, id, "", "sdk").map_err(invalid)?;
+            Ok(single(self.engine.submit(vec![task]).await)?.id)
         })
     }
 
     fn steps(&self, task: TaskId, after: i64) -> Pending<'_, (Vec<PastStep>, bool)> {
         Box::pin(async move {
-            let page = Engine::steps(self).page(task, after, validate::MAX_LIST_LIMIT).await;
+            let page = self.engine.steps().page(task, after, validate::MAX_LIST_LIMIT).await;
             let page = page.map_err(Error::from)?;
             Ok((page.steps.into_iter().map(past).collect(), page.complete))
         })
     }
 
     fn draining(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(Engine::draining(self))
+        Box::pin(self.engine.draining())
     }
 
     fn abandoned(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(Engine::abandoned(self))
+        Box::pin(self.engine.abandoned())
     }
 
     fn phase(&self) -> Phase {
-        Engine::phase(self)
+        self.engine.phase()
     }
 
     fn count(&self) -> Box<dyn Send + Sync> {
-        Box::new(self.count_worker())
+        Box::new(self.engine.count_worker())
     }
 }

@@ -218,12 +218,11 @@ impl One {
             Ok(Err(failure)) => failure,
             Err(panic) => Failure::new("PANIC", panic.to_string()),
         };
+        let (error, retry_after_ms) = (returned.told(), returned.retry_after_ms());
         let returned = Returned {
-            code: Some(returned.error.code),
-            message: Some(returned.error.message),
-            retry_after_ms: returned
-                .retry_after
-                .map(|after| i64::try_from(after.as_millis()).unwrap_or(i64::MAX)),
+            code: Some(error.code),
+            message: Some(error.message),
+            retry_after_ms,
             reject: false,
         };
         self.told("given back", id, || self.mail.give_back(id, lease, returned.clone())).await;

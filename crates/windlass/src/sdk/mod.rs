@@ -55,8 +55,9 @@ pub use wait::SignalWait;
 
 pub(crate) use context::{Ended, Start};
 #[cfg(feature = "remote")]
-pub(crate) use host::{Begun, CallError, Gone, PastStep, Pending, Question};
+pub(crate) use host::{Begun, CallError, PastStep, Pending, Question, Told};
 pub(crate) use host::{Host, HostBeat, Registered, StepRun, Work};
+pub(crate) use local::Local;
 #[cfg(feature = "remote")]
 pub(crate) use message::{Held, Mail, boxed, serve};
 

@@ -254,7 +254,7 @@ impl Call<'_> {
                 }
                 Err(failure) => failure,
             };
-            let (error, effect) = (failure.error.clone(), failure.effect);
+            let (error, effect) = (failure.told(), failure.effect);
             self.tell_end(run, StepEnd::Fail { error, effect }).await?;
             if effect != Effect::None {
                 return Err(failure);

@@ -23,6 +23,7 @@ mod pool;
 mod pooler;
 mod pressure;
 mod sdk;
+mod sdk_failure;
 mod sdk_inside;
 mod sdk_ordered;
 mod sdk_wait;

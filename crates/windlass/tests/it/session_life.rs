@@ -2,18 +2,23 @@
 //! there to take one.
 
 use crate::cluster::{Cluster, ClusterOptions};
-use crate::world::{NOON, claim, conformance, eventually, register, run, start_at, status, submit};
+use crate::world::{
+    NOON, PATIENCE, World, claim, conformance, eventually, register, run, start_at, status, submit,
+};
+use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use windlass::domain::id::{SessionId, TaskId};
 use windlass::domain::state::State;
 use windlass::engine::ClaimRequest;
+use windlass::sdk::{Ctx, Handlers};
 use windlass::store::clock::Clock;
 use windlass::store::session::TTL_MS;
 use windlass::store::statement::Dialect;
 use windlass::store::store::Store;
 use windlass::store::{self, migration};
+use windlass::worker::WorkerOptions;
 use windlass::{Engine, Options};
 
 conformance!(
@@ -21,6 +26,7 @@ conformance!(
     sessions_outlive_a_node_that_was_stopped_and_goes_on,
     a_node_that_has_just_started_closes_nothing,
     what_a_crash_leaves_with_a_closed_session_goes_back,
+    a_worker_in_process_goes_on_when_its_session_has_ended,
 );
 
 const SECOND: i64 = 1_000;
@@ -186,4 +192,16 @@ async fn outage(_: Dialect) {
 #[test]
 fn sessions_outlive_an_outage_of_their_database() {
     run(outage, Dialect::Postgres);
+}
+
+/// Another node had ended it while this process stood still, and it never took a task again.
+async fn a_worker_in_process_goes_on_when_its_session_has_ended(dialect: Dialect) {
+    let World { engine, place: _place } = World::new(dialect).await;
+    let handlers = Handlers::new().otherwise(async |_: Ctx, payload: Value| Ok(payload));
+    let worker = engine.run(WorkerOptions::queue("sdk", "q", 1), handlers).await.unwrap();
+    engine.close_session(worker.session()).await.unwrap();
+    eventually("its session is open", || is_open(&engine, worker.session())).await;
+    let id = submit(&engine, "q", |_| {}).await;
+    assert_eq!(engine.wait_for(id, PATIENCE).await.unwrap().task.status, State::Completed);
+    worker.stop().await;
 }

@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use windlass::domain::usage::Usage;
 use windlass::remote::Remote;
 use windlass::sdk::{Ctx, Failure, Handlers, NewChild, Steps};
 use windlass::worker::{Worker, WorkerOptions};
@@ -19,6 +20,7 @@ facts!(
     a_long_past_is_read_to_its_end,
     a_big_past_is_read_to_its_end,
     a_step_or_a_wait_inside_a_step_is_refused,
+    a_failure_that_the_api_would_refuse_is_told_all_the_same,
     the_demo_of_an_agent_does_everything_once,
 );
 
@@ -193,6 +195,21 @@ async fn a_step_or_a_wait_inside_a_step_is_refused(server: Server) {
         assert_eq!(error["code"], "INSIDE_STEP", "{error}");
         assert!(error["message"].as_str().unwrap().starts_with(inner), "{error}");
     }
+}
+
+/// Its end was refused and forgotten, and the lease ran out.
+async fn a_failure_that_the_api_would_refuse_is_told_all_the_same(server: Server) {
+    let handler = async |ctx: Ctx, (): ()| {
+        let others = [("a\nb".to_owned(), 1)].into();
+        ctx.add_usage(&Usage { others, ..Usage::default() });
+        let failure = Failure::new("no way", "x\0".repeat(100_000));
+        Err::<(), _>(failure.detail(json!("\0")).retry_after(Duration::MAX))
+    };
+    let _worker = run(&server, Handlers::new().on("t", handler)).await;
+    let body = json!({ "queue": "q", "name": "t", "payload": null, "max_retries": 0 });
+    let id = post(&server, "/v1/tasks", body).await["id"].as_str().unwrap().to_owned();
+    let task = ended(&server, &id).await;
+    assert_eq!(task["error"]["code"], "no_way", "{}", task["error"]["message"]);
 }
 
 /// It brings its own server; once on each is enough to see it twice.

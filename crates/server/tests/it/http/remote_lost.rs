@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use windlass::remote::Remote;
 use windlass::sdk::{Ctx, Failure, Handlers};
 use windlass::worker::WorkerOptions;
@@ -15,6 +16,7 @@ use windlass::worker::WorkerOptions;
 facts!(
     what_a_claim_took_whose_answer_was_lost_is_run,
     a_past_that_cannot_be_read_for_a_while_costs_no_attempt,
+    what_a_worker_was_given_and_never_learnt_of_goes_back,
 );
 
 /// Longer than a client tries one call again.
@@ -127,5 +129,52 @@ async fn a_past_that_cannot_be_read_for_a_while_costs_no_attempt(server: Server)
     assert!(has_lost.load(Ordering::SeqCst), "nothing was lost");
     let found = (&task["status"], &task["attempt"], &task["result"]);
     assert_eq!(found, (&"completed".into(), &2.into(), &1_800_000.into()), "{}", task["error"]);
+    worker.stop().await;
+}
+
+/// A claim that was ended by a stop may have taken something. Its lease ran out, at the price of a
+/// retry.
+async fn what_a_worker_was_given_and_never_learnt_of_goes_back(server: Server) {
+    let go_on = Arc::new(Notify::new());
+    let waits = Arc::clone(&go_on);
+    let handler = move |_: Ctx, first: bool| {
+        let waits = Arc::clone(&waits);
+        async move {
+            if first {
+                waits.notified().await;
+            }
+            Ok(())
+        }
+    };
+    let options = WorkerOptions { lease_ms: Some(1_000), ..WorkerOptions::queue("sdk", "q", 1) };
+    let remote = Remote::new(&server.url(""), None).unwrap();
+    let worker = remote.run(options, Handlers::new().otherwise(handler)).await.unwrap();
+    let submit = async |first: bool| {
+        let body = json!({ "queue": "q", "payload": first });
+        server.post("/v1/tasks", body).await.expect(201)["id"].as_str().unwrap().to_owned()
+    };
+    let first = submit(true).await;
+    while server.get(&format!("/v1/tasks/{first}")).await.expect(200)["status"] != "running" {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // The leases of this session outlast the test, and its only slot is taken.
+    let session = worker.session();
+    let again = json!({ "id": session, "name": "sdk", "queues": ["q"], "slots": 1,
+        "lease_ms": 600_000 });
+    server.post("/v1/sessions", again).await;
+    let second = submit(false).await;
+    let claimed = server.post(&format!("/v1/sessions/{session}/claim"), json!({ "max": 1 })).await;
+    assert_eq!(claimed.expect(200)["assignments"][0]["task"]["id"], second.as_str());
+    let path = format!("/v1/tasks/{second}");
+    while server.get(&path).await.expect(200)["status"] != "pending" {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    go_on.notify_one();
+    for id in [first, second] {
+        let path = format!("/v1/tasks/{id}/wait?timeout_ms=20000");
+        let task = server.get(&path).await.expect(200);
+        let found = (&task["status"], &task["retry_count"]);
+        assert_eq!(found, (&"completed".into(), &0.into()), "{task:#}");
+    }
     worker.stop().await;
 }

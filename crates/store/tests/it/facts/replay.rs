@@ -52,7 +52,7 @@ fn replay(origin: TaskId, from: ReplayFrom) -> Replay {
 }
 
 /// Done: read, charge (must not run twice), write; with a checkpoint; then failed.
-async fn failed_task(world: &World) -> Assignment {
+pub async fn failed_task(world: &World) -> Assignment {
     let held = world.running(task(|r| r.idempotency_key = Some("k".into()))).await;
     for name in ["read", "charge", "write"] {
         let holder = Holder::new(held.task.id, held.lease_id, "w1");

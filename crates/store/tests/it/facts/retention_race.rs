@@ -5,11 +5,14 @@ use super::retention::{DAY_MS, again, failed};
 use crate::postgres_log::{application, until_waiting};
 use crate::world::*;
 use windlass_domain::id::TaskId;
+use windlass_domain::replay::ReplayFrom;
+use windlass_domain::step::RESULT_RETENTION_MS;
 use windlass_domain::time::Timestamp;
 use windlass_domain::trouble::Event;
 use windlass_store::statement::Dialect;
+use windlass_store::step::Steps;
 use windlass_store::store::Store;
-use windlass_store::task::Tasks;
+use windlass_store::task::{Replay, Tasks};
 use windlass_store::trouble::{Act, Troubles};
 
 on_postgres!(
@@ -17,6 +20,7 @@ on_postgres!(
     a_replay_of_a_leaf_that_is_made_while_retention_looks_keeps_the_family,
     a_replay_that_is_under_way_when_retention_locks_keeps_the_family,
     a_replay_that_comes_while_its_origin_is_removed_finds_nothing,
+    a_replay_whose_results_are_cleared_while_it_is_made_is_planned_anew,
 );
 
 /// Another node over the same database, with connections of its own.
@@ -29,9 +33,11 @@ impl Other {
 
     /// As [`again`], here.
     async fn again(&self, origin: TaskId) -> Result<TaskId, String> {
-        let replay = super::retention::replay_of_all(origin);
-        let id = replay.id;
-        let tasks = Tasks::new(self.0.clone());
+        self.replay(super::retention::replay_of_all(origin)).await
+    }
+
+    async fn replay(&self, replay: Replay) -> Result<TaskId, String> {
+        let (id, tasks) = (replay.id, Tasks::new(self.0.clone()));
         let made = tasks.replay(replay, windlass_store::task::Consent::Given).await;
         made.map(|_| id).map_err(|rejection| format!("{rejection:?}"))
     }
@@ -140,4 +146,32 @@ async fn a_replay_that_comes_while_its_origin_is_removed_finds_nothing(dialect: 
     let refused = replay.await.unwrap().unwrap_err();
     assert!(refused.contains("UnknownTask"), "{refused}");
     assert_eq!(world.by_hand("SELECT count(*) FROM task_spec").unwrap(), "0");
+}
+
+/// What must not run twice was missing among the copies, and the new task ran it again.
+async fn a_replay_whose_results_are_cleared_while_it_is_made_is_planned_anew(dialect: Dialect) {
+    let world = World::new(dialect).await;
+    let origin = super::replay::failed_task(&world).await.task.id;
+    world.pass_ms(RESULT_RETENTION_MS);
+    // It has planned, and is stopped before it writes anything.
+    let gate = application(&world).await;
+    gate.batch_execute("BEGIN; LOCK TABLE task_spec IN SHARE MODE").await.unwrap();
+    let from = ReplayFrom::LastCheckpoint;
+    let wanted = Replay { from, ..super::retention::replay_of_all(origin) };
+    let (other, first) = (Other::of(&world), wanted.clone());
+    let replay = tokio::spawn(async move { other.replay(first).await });
+    until_waiting(&world, "1").await;
+    let steps = Steps::new(world.store.clone());
+    let mut cleared = 0;
+    while cleared == 0 {
+        // Other tests' transactions hold the log's horizon back for a while.
+        cleared = steps.expire(100).await.unwrap().1;
+    }
+    assert_eq!(cleared, 3);
+    gate.batch_execute("ROLLBACK").await.unwrap();
+    let refused = replay.await.unwrap().unwrap_err();
+    assert!(refused.contains("Busy"), "{refused}");
+    assert_eq!(world.by_hand("SELECT count(*) FROM task_spec").unwrap(), "1");
+    let refused = Other::of(&world).replay(wanted).await.unwrap_err();
+    assert!(refused.contains("charge"), "{refused}");
 }
