@@ -33,6 +33,7 @@ statement!(shared SHOW, "session/show");
 statement!(ordered shared LIST, "session/list");
 statement!(ordered shared LIST_ALL, "session/list_all");
 statement!(RENEW, "session/renew");
+statement!(EPOCHS, "session/epochs");
 statement!(shared BIND, "session/bind");
 statement!(shared UNBIND, "session/unbind");
 statement!(shared CLOSE, "session/close");
@@ -47,8 +48,8 @@ statement!(SETTLE, "session/settle");
 
 /// All of the above that are no lists.
 pub(crate) static STATEMENTS: &[&statement::Statement] = &[
-    &REGISTER, &SHOW, &RENEW, &BIND, &UNBIND, &CLOSE, &EXPIRE, &FORGET, &OF_QUEUE, &PROVIDING,
-    &HOLDER, &UNSETTLED, &HOLDING, &SETTLE,
+    &REGISTER, &SHOW, &RENEW, &EPOCHS, &BIND, &UNBIND, &CLOSE, &EXPIRE, &FORGET, &OF_QUEUE,
+    &PROVIDING, &HOLDER, &UNSETTLED, &HOLDING, &SETTLE,
 ];
 
 /// The lists, each in both orders.
@@ -266,6 +267,19 @@ impl Sessions {
             rows.iter().map(|row| Ok((SessionId(row.uuid(0)?), row.int(1)?))).collect()
         };
         self.store.run(Lane::Heartbeat, "session_renew", body).await
+    }
+
+    /// Those of these sessions that are open, each with the epoch of its current stream.
+    pub async fn epochs(&self, ids: Vec<SessionId>) -> Result<Vec<(SessionId, i64)>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<Uuid> = ids.into_iter().map(|id| id.0).collect();
+        let body = move |tx: &mut dyn Tx| {
+            let rows = tx.run(Call::one(&EPOCHS, vec![Value::UuidList(ids.clone())]))?;
+            rows.iter().map(|row| Ok((SessionId(row.uuid(0)?), row.int(1)?))).collect()
+        };
+        self.store.read("session_epochs", body).await
     }
 
     /// A stream was opened; the session comes back with its new epoch.

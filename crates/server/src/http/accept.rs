@@ -3,7 +3,7 @@
 //!
 //! Invariant: a node that ends says so to whoever asks, for as long as it answers anybody.
 
-use super::impatient::{Impatient, SILENT, STALLED};
+use super::impatient::{Impatient, SILENT, STALLED, ask_after};
 use axum::Router;
 use futures_util::FutureExt;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -109,7 +109,8 @@ async fn accept(
     let place = Arc::clone(room).acquire_owned().await.ok()?;
     match listener.accept().await {
         Ok((stream, _)) => {
-            let _ = stream.set_nodelay(true);
+            // Either fails only for a client that has gone again.
+            let _ = (stream.set_nodelay(true), ask_after(&stream));
             Some((stream, place))
         }
         Err(error) => {

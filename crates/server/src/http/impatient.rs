@@ -3,14 +3,16 @@
 //! Invariant: who reads slowly is waited for; who has read nothing for [`STALLED`] is let go, and
 //! with it whatever was kept in memory for it alone, such as the rest of a long answer. So is who
 //! has not said within [`SILENT`] which protocol it speaks: the time for the head of a request
-//! begins only then.
+//! begins only then. And a machine that is gone is noticed as fast as one that does not read.
 
+use socket2::{SockRef, TcpKeepalive};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 /// How long a write may wait for the other side to read something.
@@ -18,8 +20,23 @@ pub const STALLED: Duration = Duration::from_secs(60);
 
 /// How long a connection may take until its first bytes say which protocol it is.
 pub const SILENT: Duration = Duration::from_secs(15);
+/// How long the other side's machine may be silent before it is asked whether it is there.
+const ASKED: Duration = Duration::from_secs(15);
 /// What HTTP/2 begins with. Anything else is HTTP/1, and has a time limit of its own.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Has the kernel ask now and then whether the machine at the other end is there. One that has
+/// lost its power or its network does not even say that a connection is over: what is written to
+/// it seems read, and TCP by itself gives up after a quarter of an hour. So long a worker that gets
+/// its work by a stream would be alive, and somebody would compute for a caller who is gone.
+pub fn ask_after(stream: &TcpStream) -> io::Result<()> {
+    let socket = SockRef::from(stream);
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(ASKED).with_interval(ASKED))?;
+    // Also while something is under way to it, when nothing is asked. Elsewhere the kernel decides.
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(STALLED))?;
+    Ok(())
+}
 
 /// The connection.
 pub struct Impatient<S> {
@@ -148,6 +165,20 @@ mod tests {
         let stalled = near.write_all(&[0; 32]).await.unwrap_err();
         assert_eq!(stalled.kind(), io::ErrorKind::TimedOut);
         drop(far);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_machine_that_is_gone_is_asked_after_and_let_go_like_one_that_does_not_read() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (near, _) = listener.accept().await.unwrap();
+        ask_after(&near).unwrap();
+        let socket = SockRef::from(&near);
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), ASKED);
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), ASKED);
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(STALLED));
     }
 
     /// Such connections were kept for ever: the time for a head begins with its protocol.

@@ -97,6 +97,7 @@ fn content(content: &Value) -> Result<Value, String> {
         "input_text" | "output_text" | "text" => {
             Ok(json!({ "type": "text", "text": part["text"] }))
         }
+        "refusal" => Ok(json!({ "type": "refusal", "refusal": part["refusal"] })),
         "input_image" if part["image_url"].is_string() => {
             let mut image = json!({ "url": part["image_url"] });
             if part["detail"].is_string() {
@@ -188,8 +189,7 @@ fn skeleton(request: &Value, chat: &Value, id: &str, status: &str) -> Value {
 
 fn output(message: &Value, id: &str) -> Vec<Value> {
     let mut output = Vec::new();
-    let said = ["content", "refusal"].iter().filter_map(|name| message[*name].as_str());
-    if said.clone().any(|text| !text.is_empty()) {
+    if Said::ALL.iter().any(|said| said.of(message).is_some()) {
         output.push(message_item(message, id, "completed"));
     }
     for (index, call) in message["tool_calls"].as_array().into_iter().flatten().enumerate() {
@@ -198,14 +198,55 @@ fn output(message: &Value, id: &str) -> Vec<Value> {
     output
 }
 
+/// What a message consists of: its text, or why the model says none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    Text,
+    Refusal,
+}
+
+impl Said {
+    const ALL: [Said; 2] = [Said::Text, Said::Refusal];
+
+    /// What a message of a chat completion, or a piece of one, says of this kind.
+    fn of(self, message: &Value) -> Option<&str> {
+        let field = match self {
+            Said::Text => "content",
+            Said::Refusal => "refusal",
+        };
+        message[field].as_str().filter(|text| !text.is_empty())
+    }
+
+    /// The type of its part of a response's message, and what its events are named after.
+    fn name(self) -> &'static str {
+        match self {
+            Said::Text => "output_text",
+            Said::Refusal => "refusal",
+        }
+    }
+
+    /// Where its part, and the event of its end, have the words.
+    fn field(self) -> &'static str {
+        match self {
+            Said::Text => "text",
+            Said::Refusal => "refusal",
+        }
+    }
+
+    /// A part of a response's message.
+    fn part(self, words: &str) -> Value {
+        let mut part = json!({ "type": self.name() });
+        part[self.field()] = json!(words);
+        if self == Said::Text {
+            part["annotations"] = json!([]);
+        }
+        part
+    }
+}
+
 fn message_item(message: &Value, id: &str, status: &str) -> Value {
-    let mut content = Vec::new();
-    if let Some(text) = message["content"].as_str().filter(|text| !text.is_empty()) {
-        content.push(json!({ "type": "output_text", "text": text, "annotations": [] }));
-    }
-    if let Some(refusal) = message["refusal"].as_str().filter(|text| !text.is_empty()) {
-        content.push(json!({ "type": "refusal", "refusal": refusal }));
-    }
+    let part = |said: &Said| Some(said.part(said.of(message)?));
+    let content: Vec<Value> = Said::ALL.iter().filter_map(part).collect();
     json!({
         "id": format!("msg_{id}"), "type": "message", "role": "assistant", "status": status,
         "content": content,
@@ -276,6 +317,15 @@ mod tests {
         ] {
             assert_eq!(request(&body), Ok(expected), "{body}");
         }
+    }
+
+    #[test]
+    fn a_refusal_of_an_earlier_turn_is_told_again() {
+        let message = json!({ "refusal": "I will not." });
+        let body = json!({ "input": [message_item(&message, "1", "completed")] });
+        let content = json!([{ "type": "refusal", "refusal": "I will not." }]);
+        let messages = json!([{ "role": "assistant", "content": content }]);
+        assert_eq!(request(&body).unwrap()["messages"], messages);
     }
 
     #[test]

@@ -26,6 +26,8 @@ struct State {
 
 struct Stream {
     epoch: i64,
+    /// Whether it gives work out; otherwise the session claims by itself.
+    assigns: bool,
     /// How long the session's leases are, if it asked for that.
     lease_ms: Option<i64>,
     tasks: HashMap<TaskId, LeaseId>,
@@ -64,6 +66,7 @@ impl Held {
         &self,
         session: SessionId,
         epoch: i64,
+        assigns: bool,
         lease_ms: Option<i64>,
         notices: mpsc::Sender<StreamEvent>,
     ) -> Signals {
@@ -75,7 +78,7 @@ impl Held {
         if state.streams.get(&session).is_none_or(|stream| stream.epoch < epoch) {
             state.close(session);
             let freed = Arc::clone(&freed);
-            let stream = Stream { epoch, lease_ms, tasks, freed, notices, _open };
+            let stream = Stream { epoch, assigns, lease_ms, tasks, freed, notices, _open };
             state.streams.insert(session, stream);
         }
         Signals { freed, closed }
@@ -146,9 +149,11 @@ impl Held {
         self.lock().streams.get(&session).map_or(0, |stream| stream.tasks.len())
     }
 
-    /// The sessions whose streams this node holds.
-    pub(super) fn sessions(&self) -> Vec<SessionId> {
-        self.lock().streams.keys().copied().collect()
+    /// The sessions whose streams this node holds, of those that give work out or of the others.
+    pub(super) fn sessions(&self, assigns: bool) -> Vec<SessionId> {
+        let state = self.lock();
+        let meant = state.streams.iter().filter(|(_, stream)| stream.assigns == assigns);
+        meant.map(|(session, _)| *session).collect()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -200,7 +205,7 @@ mod tests {
         let (session, task) = (SessionId(Uuid::now_v7()), TaskId(Uuid::now_v7()));
         let (older, newer) = (LeaseId(Uuid::now_v7()), LeaseId(Uuid::now_v7()));
         let (sender, mut told) = mpsc::channel(2);
-        let _signals = held.open(session, 1, Some(5), sender);
+        let _signals = held.open(session, 1, true, Some(5), sender);
         held.add(session, [(task, newer)]);
         assert!(held.add_to(session, Some(0), Vec::new()).is_err(), "an older stream");
         assert!(held.add_to(session, Some(1), Vec::new()).is_ok());

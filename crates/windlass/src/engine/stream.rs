@@ -109,7 +109,8 @@ impl Engine {
         let (sender, events) = mpsc::channel(bound.slots.try_into().unwrap_or(1) + 16);
         let epoch = bound.stream_epoch;
         let reverts = bound.routes.profiles().contains(&Profile::Inference);
-        let mut signals = self.inner.held.open(id, epoch, bound.lease_ms, sender.clone());
+        let held = &self.inner.held;
+        let mut signals = held.open(id, epoch, assigns, bound.lease_ms, sender.clone());
         self.inner.log.needed();
         let engine = self.clone();
         tokio::spawn(async move {
@@ -230,13 +231,17 @@ impl Engine {
         Ok(())
     }
 
-    /// The sessions whose streams are here are alive. One that has opened a stream on another node,
-    /// or was closed, gets nothing through this one any more.
+    /// The sessions that get their work by streams of this node are alive. One that claims by
+    /// itself has to say so by itself: a connection outlives a worker that hangs, or whose machine
+    /// is gone, and nobody else would get what that holds. One that has opened a stream on another
+    /// node, or was closed, gets nothing through this one any more.
     pub(super) async fn renew_streams(&self) -> Result<()> {
-        let sessions = self.inner.held.sessions();
-        let open = self.inner.sessions.renew(sessions.clone()).await?;
+        let sessions = &self.inner.sessions;
+        let (fed, attended) = (self.inner.held.sessions(true), self.inner.held.sessions(false));
+        let mut open = sessions.renew(fed.clone()).await?;
         self.inner.alive.renewed_streams();
-        for session in sessions {
+        open.extend(sessions.epochs(attended.clone()).await?);
+        for session in fed.into_iter().chain(attended) {
             let current = open.iter().find(|(id, _)| *id == session);
             let epoch = current.map_or(i64::MAX, |(_, epoch)| *epoch);
             self.inner.held.close_older(session, epoch);

@@ -3,7 +3,7 @@
 //! Invariant: `sequence_number` counts from 0 without gaps; an item is added before its parts, and
 //! done before the response is.
 
-use super::{call_item, message_item, response, skeleton};
+use super::{Said, call_item, message_item, response, skeleton};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ pub struct Events {
     request: Value,
     id: String,
     told: u64,
-    text: String,
+    /// What the message says, part by part in the order in which they began.
+    parts: Vec<(Said, String)>,
     /// Where the message stands in the output, once it has begun.
     message: Option<usize>,
     /// Where each call stands, by its index in the chunks, with its name, id and arguments.
@@ -26,7 +27,7 @@ impl Events {
             request: request.clone(),
             id: id.to_owned(),
             told: 0,
-            text: String::new(),
+            parts: Vec::new(),
             message: None,
             calls: BTreeMap::new(),
         }
@@ -42,8 +43,10 @@ impl Events {
             }
         }
         let delta = &chunk["choices"][0]["delta"];
-        if let Some(text) = delta["content"].as_str().filter(|text| !text.is_empty()) {
-            self.text(text, &mut events);
+        for said in Said::ALL {
+            if let Some(words) = said.of(delta) {
+                self.say(said, words, &mut events);
+            }
         }
         for call in delta["tool_calls"].as_array().into_iter().flatten() {
             self.call(call, &mut events);
@@ -51,30 +54,46 @@ impl Events {
         events
     }
 
-    fn text(&mut self, text: &str, events: &mut Vec<Value>) {
+    fn say(&mut self, said: Said, words: &str, events: &mut Vec<Value>) {
+        let at = self.message(events);
+        let known = self.parts.iter().position(|(kind, _)| *kind == said);
+        let index = known.unwrap_or(self.parts.len());
+        if known.is_none() {
+            self.parts.push((said, String::new()));
+            let mut added = self.place(at, index);
+            added["part"] = said.part("");
+            events.push(self.event("response.content_part.added", added));
+        }
+        self.parts[index].1.push_str(words);
+        let mut told = self.place(at, index);
+        told["delta"] = json!(words);
+        events.push(self.event_of(said, "delta", told));
+    }
+
+    /// Where the message stands in the output; it begins if it has not begun.
+    fn message(&mut self, events: &mut Vec<Value>) -> usize {
+        if let Some(at) = self.message {
+            return at;
+        }
+        let at = self.calls.len();
+        self.message = Some(at);
+        let item = message_item(&Value::Null, &self.id, "in_progress");
+        let added = json!({ "output_index": at, "item": item });
+        events.push(self.event("response.output_item.added", added));
+        at
+    }
+
+    /// A part of the message.
+    fn place(&self, at: usize, part: usize) -> Value {
         let item_id = format!("msg_{}", self.id);
-        let at = match self.message {
-            Some(at) => at,
-            None => {
-                let at = self.calls.len();
-                self.message = Some(at);
-                let item = message_item(&Value::Null, &self.id, "in_progress");
-                let added = json!({ "output_index": at, "item": item });
-                events.push(self.event("response.output_item.added", added));
-                let part = json!({ "type": "output_text", "text": "", "annotations": [] });
-                let part = json!({
-                    "item_id": item_id, "output_index": at, "content_index": 0, "part": part,
-                });
-                events.push(self.event("response.content_part.added", part));
-                at
-            }
-        };
-        self.text.push_str(text);
-        let delta = json!({
-            "item_id": item_id, "output_index": at, "content_index": 0, "delta": text,
-            "logprobs": [],
-        });
-        events.push(self.event("response.output_text.delta", delta));
+        json!({ "item_id": item_id, "output_index": at, "content_index": part })
+    }
+
+    fn event_of(&mut self, said: Said, kind: &str, mut fields: Value) -> Value {
+        if said == Said::Text {
+            fields["logprobs"] = json!([]);
+        }
+        self.event(&format!("response.{}.{kind}", said.name()), fields)
     }
 
     fn call(&mut self, call: &Value, events: &mut Vec<Value>) {
@@ -103,30 +122,31 @@ impl Events {
         let mut events = self.add(&json!({ "created": chat["created"], "model": chat["model"] }));
         // The items in the order in which they began.
         let mut items: BTreeMap<usize, Value> = self.calls.values().cloned().collect();
+        let parts = std::mem::take(&mut self.parts);
         if let Some(at) = self.message {
-            let message = json!({ "content": self.text });
-            items.insert(at, message_item(&message, &self.id, "completed"));
+            let mut item = message_item(&Value::Null, &self.id, "completed");
+            item["content"] = parts.iter().map(|(said, words)| said.part(words)).collect();
+            items.insert(at, item);
         }
         for (at, item) in &mut items {
             item["status"] = json!("completed");
-            let place = json!({ "item_id": item["id"], "output_index": at });
-            let mut tell = |kind: &str, more: Value| {
-                let mut fields = place.clone();
-                for (name, value) in more.as_object().into_iter().flatten() {
-                    fields[name.as_str()] = value.clone();
-                }
-                events.push(self.event(kind, fields));
-            };
             if item["type"] == "message" {
-                let part = item["content"][0].clone();
-                let text = json!({ "content_index": 0, "text": part["text"], "logprobs": [] });
-                tell("response.output_text.done", text);
-                tell("response.content_part.done", json!({ "content_index": 0, "part": part }));
+                for (index, (said, words)) in parts.iter().enumerate() {
+                    let mut done = self.place(*at, index);
+                    done[said.field()] = json!(words);
+                    events.push(self.event_of(*said, "done", done));
+                    let mut done = self.place(*at, index);
+                    done["part"] = said.part(words);
+                    events.push(self.event("response.content_part.done", done));
+                }
             } else {
-                let done = json!({ "arguments": item["arguments"], "name": item["name"] });
-                tell("response.function_call_arguments.done", done);
+                let done = json!({
+                    "item_id": item["id"], "output_index": at, "arguments": item["arguments"],
+                    "name": item["name"],
+                });
+                events.push(self.event("response.function_call_arguments.done", done));
             }
-            let done = json!({ "output_index": at, "item": item });
+            let done = json!({ "item_id": item["id"], "output_index": at, "item": item });
             events.push(self.event("response.output_item.done", done));
         }
         let mut whole = response(&self.request, chat, &self.id);
@@ -184,6 +204,33 @@ mod tests {
         assert_eq!(whole["output"][0]["content"][0]["text"], "Hello");
         assert_eq!(whole["output"][1]["arguments"], "{}");
         assert_eq!(told.last().unwrap()["response"], whole);
+    }
+
+    /// It was told as a response without any output.
+    #[test]
+    fn a_refusal_is_told_while_it_comes_and_at_the_end() {
+        let mut events = Events::new(&json!({ "input": "x" }), "1");
+        let mut told = Vec::new();
+        for delta in [json!({ "refusal": "I will " }), json!({ "refusal": "not." })] {
+            told.extend(events.add(&chunk(delta)));
+        }
+        let chat = json!({ "created": 1, "model": "m", "choices": [{ "finish_reason": "stop" }] });
+        let (rest, whole) = events.end(&chat);
+        told.extend(rest);
+        let kinds: Vec<&str> = told.iter().filter_map(|event| event["type"].as_str()).collect();
+        let expected = "created in_progress output_item.added content_part.added \
+            refusal.delta refusal.delta refusal.done content_part.done output_item.done completed";
+        let expected: Vec<String> =
+            expected.split_whitespace().map(|kind| format!("response.{kind}")).collect();
+        assert_eq!(kinds, expected);
+        assert_eq!(told[3]["part"], json!({ "type": "refusal", "refusal": "" }));
+        assert_eq!(
+            (&told[4]["delta"], &told[6]["refusal"]),
+            (&json!("I will "), &json!("I will not."))
+        );
+        let content = json!([{ "type": "refusal", "refusal": "I will not." }]);
+        assert_eq!(whole["output"][0]["content"], content);
+        assert_eq!(told[8]["item"]["content"], content);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::process::Command;
 
 facts!(
     a_provider_killed_in_the_middle_of_a_stream_is_noticed_before_its_session_ends,
+    a_provider_that_hangs_loses_what_it_holds_although_its_stream_is_open,
     a_provider_binds_again_when_its_server_is_back,
 );
 
@@ -317,6 +318,24 @@ async fn a_provider_killed_in_the_middle_of_a_stream_is_noticed_before_its_sessi
     };
     assert_eq!((words.as_str(), &done["attempt"]), ("You said stall once.", &json!(2)));
     assert_eq!(done["release_count"], 1);
+}
+
+/// It kept its task for ten minutes, because its connection was taken for it.
+async fn a_provider_that_hangs_loses_what_it_holds_although_its_stream_is_open(server: Server) {
+    let (silent, healthy) = (Upstream::start().await, Upstream::start().await);
+    // With all slots taken no claim of its own waits at the server and speaks for it.
+    let first = Provider::start(&server, &silent, "fast", &["--slots", "1"]);
+    eventually("it is bound", async || first.has_said("bound its stream")).await;
+    let task = asked(&server, "hold").await;
+    eventually("it is held", async || silent.asked("chat").len() == 1).await;
+    first.hang();
+    let _second = Provider::start(&server, &healthy, "fast", &[]);
+    healthy.released.add_permits(1);
+    // Long before the lease runs out.
+    let ended = async || server.task(&task).await["status"] == "completed";
+    eventually("another one has answered", ended).await;
+    let task = server.task(&task).await;
+    assert_eq!((&task["attempt"], &task["release_count"]), (&json!(2), &json!(1)));
 }
 
 async fn a_provider_binds_again_when_its_server_is_back(server: Server) {

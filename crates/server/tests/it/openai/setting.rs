@@ -67,7 +67,16 @@ impl Provider {
 
     /// Sends it Ctrl-C.
     pub fn interrupt(&self) {
-        let line = format!("kill -INT {}", self.child.id());
+        self.signal("INT");
+    }
+
+    /// It does nothing any more, and its connections stay open.
+    pub fn hang(&self) {
+        self.signal("STOP");
+    }
+
+    fn signal(&self, name: &str) {
+        let line = format!("kill -{name} {}", self.child.id());
         let told = Command::new("sh").arg("-c").arg(line).status();
         assert!(told.is_ok_and(|status| status.success()));
     }
