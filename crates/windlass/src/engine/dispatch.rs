@@ -92,6 +92,8 @@ struct Waiting {
 
 enum Woken {
     Look,
+    /// Its session is gone: it takes nothing any more.
+    Leave,
     Given(Box<Handover>),
 }
 
@@ -303,6 +305,19 @@ impl Dispatcher {
         }
     }
 
+    /// Ends the claims of a session that wait here: it is gone, though their connections may not be
+    /// known to be. What is given back must not go to them.
+    pub(super) fn dismiss(&self, session: SessionId) {
+        let session = session.to_string();
+        let mut state = self.lock();
+        let its = state.waiting.iter().filter(|(_, waiting)| waiting.claim.session == session);
+        for id in its.map(|(id, _)| *id).collect::<Vec<_>>() {
+            if let Some(waiting) = state.remove(id) {
+                let _ = waiting.woken.send(Woken::Leave);
+            }
+        }
+    }
+
     /// Takes ready tasks; waits for them if there are none, at most for `wait`. Each look is under
     /// the rules of its second, as `engine` knows them.
     pub(super) async fn claim(
@@ -330,6 +345,7 @@ impl Dispatcher {
             let Some((place, woken)) = self.enter(&claim, seen) else { continue };
             match self.wait(place, woken, until, &mut phase).await {
                 Some(Woken::Look) => {}
+                Some(Woken::Leave) => return Ok(taken),
                 Some(Woken::Given(given)) if given.assignments.is_empty() => {}
                 Some(Woken::Given(given)) => return Ok(*given),
                 None => return Ok(taken),

@@ -77,6 +77,7 @@ impl Drop for Bound {
             if !matches!(current, Ok(true)) || !reverts {
                 return;
             }
+            engine.inner.dispatcher.dismiss(session);
             match engine.inner.tasks.lose_session(&session.to_string()).await {
                 Ok(report) => engine.noticed(&report),
                 // The session's expiry and the lease see to it.

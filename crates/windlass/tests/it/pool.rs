@@ -16,6 +16,7 @@ use windlass::store::task::{Assignment, Finishing};
 
 conformance!(
     a_provider_whose_stream_closes_gives_back_at_once_and_watchers_are_reset,
+    a_claim_that_waits_gets_nothing_of_what_its_lost_provider_gives_back,
     a_provider_that_is_deleted_gives_back_at_once_and_watchers_are_reset,
     a_provider_that_binds_drains_what_waits_up_to_its_slots,
     an_attempt_without_a_sign_of_life_is_lost_although_its_session_lives,
@@ -42,6 +43,22 @@ async fn assigned(stream: &mut Assignments) -> Assignment {
         Some(StreamEvent::Assign(assignment)) => *assignment,
         other => panic!("no assignment: {other:?}"),
     }
+}
+
+/// The connection of a killed provider's claim may not be known to be over yet.
+async fn a_claim_that_waits_gets_nothing_of_what_its_lost_provider_gives_back(dialect: Dialect) {
+    let World { engine, place: _place } = World::with(dialect, without_polling()).await;
+    let session = provider(&engine, "fast", 2).await;
+    let presence = engine.open_presence(session).await.unwrap();
+    let id = ask(&engine, "fast").await;
+    let held = engine.claim(session, claim(1, PATIENCE)).await.unwrap();
+    assert_eq!(held[0].task.id, id);
+    let waiting = engine.clone();
+    let waiting = tokio::spawn(async move { waiting.claim(session, claim(1, PATIENCE)).await });
+    eventually("it waits", || async { engine.idle_workers() == 1 }).await;
+    drop(presence);
+    assert_eq!(waiting.await.unwrap().unwrap(), Vec::new());
+    assert_eq!(status(&engine, id).await, State::Pending);
 }
 
 async fn a_provider_whose_stream_closes_gives_back_at_once_and_watchers_are_reset(
