@@ -258,7 +258,8 @@ pub struct ClaimBody {
     /// The call's id: the same id again returns what it already gave.
     #[schema(value_type = Option<Uuid>)]
     claim_id: Option<ClaimId>,
-    /// Only these tasks, as far as they are ready and in the session's queues; nobody waits then.
+    /// Only these tasks, as far as they are ready and in the session's queues, and none if it is
+    /// empty; nobody waits then.
     #[schema(value_type = Option<Vec<Uuid>>)]
     task_ids: Option<Vec<TaskId>>,
 }
@@ -291,14 +292,13 @@ pub async fn claim(
     errors.range("/max", request.max, 1, validate::MAX_BATCH_ITEMS as i64);
     errors.range("/wait_ms", request.wait_ms, 0, MAX_WAIT_MS);
     errors.into_result()?;
-    let tasks = request.task_ids.unwrap_or_default();
-    validate::batch("/task_ids", tasks.len(), 0)?;
+    validate::batch("/task_ids", request.task_ids.as_ref().map_or(0, Vec::len), 0)?;
     let request = ClaimRequest {
         max: request.max as usize,
         wait: Duration::from_millis(request.wait_ms as u64),
         start: request.start,
         claim: request.claim_id,
-        tasks,
+        tasks: request.task_ids,
     };
     let taken = api.engine.claim(id, request).await?;
     let ids = taken.iter().map(|assignment| assignment.task.correlation_id.as_deref());

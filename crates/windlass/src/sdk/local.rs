@@ -102,8 +102,7 @@ impl Host for Engine {
         max: usize,
         wait: Duration,
     ) -> Pending<'_, Vec<Work>> {
-        let request =
-            ClaimRequest { max, wait, start: true, claim: Some(claim), tasks: Vec::new() };
+        let request = ClaimRequest { max, wait, start: true, claim: Some(claim), tasks: None };
         Box::pin(async move {
             let claimed = Engine::claim(self, session, request).await?;
             Ok(claimed.into_iter().map(work).collect())
