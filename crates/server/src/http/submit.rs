@@ -403,9 +403,7 @@ async fn submit_atomic(api: &Api, tasks: Vec<Result<NewTask>>) -> Result<Respons
     let mut wrong = tasks.iter().filter_map(|task| task.as_ref().err());
     if let Some(first) = wrong.next() {
         // All that is wrong, at once.
-        let mut problem = first.clone();
-        problem.errors.extend(wrong.flat_map(|other| other.errors.iter().cloned()));
-        return Err(problem);
+        return Err(first.clone().and(wrong));
     }
     let tasks: Vec<NewTask> = tasks.into_iter().filter_map(Result::ok).collect();
     match api.engine.submit_atomic(tasks).await {
