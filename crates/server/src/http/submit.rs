@@ -1,7 +1,7 @@
 //! Submitting: one task, or many at once.
 
 use super::body::TaskBody;
-use super::middleware::Correlation;
+use super::correlation::Correlation;
 use super::problem::{Field, KeptOut, Problem, Result};
 use super::request::{Body, Params, typed};
 use super::task::answer;
@@ -366,15 +366,13 @@ pub async fn submit_batch(
     });
     let tasks = tasks.collect::<Vec<Result<NewTask>>>();
     let taken = tasks.iter().filter_map(|task| task.as_ref().ok());
-    let correlation = Correlation::of(taken.map(|task| task.correlation_id.as_deref()));
-    let mut response = match batch.atomic.unwrap_or(true) {
+    let taken = taken.map(|task| (task.id, task.correlation_id.as_deref()));
+    let correlation = Correlation::of_tasks(taken);
+    let response = match batch.atomic.unwrap_or(true) {
         true => submit_atomic(&api, tasks).await?,
         false => submit_each(&api, tasks).await,
     };
-    if let Some(correlation) = correlation {
-        response.extensions_mut().insert(correlation);
-    }
-    Ok(response)
+    Ok(Correlation::upon(correlation, response))
 }
 
 async fn submit_each(api: &Api, tasks: Vec<Result<NewTask>>) -> Response {
