@@ -66,7 +66,7 @@ async fn in_process(engine: &Engine, rounds: usize) -> Result<f64> {
                         wait: Duration::from_secs(5),
                         start: true,
                         claim: None,
-                        tasks: Vec::new(),
+                        tasks: None,
                     };
                     let held = windlass.claim(session, claim).await?;
                     left -= held.len();

@@ -201,7 +201,7 @@ pub enum Refusal {
     #[error(transparent)]
     Approval(Refused),
     /// Fields are missing or out of bounds.
-    #[error("the request is not valid: {}", fields(.0))]
+    #[error("{}", invalid(.0.iter().map(|field| (&*field.pointer, &*field.detail))))]
     Invalid(Vec<FieldError>),
 }
 
@@ -210,9 +210,18 @@ fn list(events: &[Event]) -> String {
     if names.is_empty() { "nothing, it is finished".into() } else { names.join(", ") }
 }
 
-fn fields(errors: &[FieldError]) -> String {
-    let lines: Vec<_> = errors.iter().map(|e| format!("{} {}", e.pointer, e.detail)).collect();
-    lines.join("; ")
+/// How many fields a sentence names; whoever is told all of them has the list.
+const TOLD_FIELDS: usize = 10;
+
+/// What is wrong with a request, in words: of each field its pointer and its detail.
+pub fn invalid<'a>(fields: impl ExactSizeIterator<Item = (&'a str, &'a str)>) -> String {
+    let more = fields.len().saturating_sub(TOLD_FIELDS);
+    let told = fields.take(TOLD_FIELDS).map(|(pointer, detail)| match pointer {
+        "" => detail.to_owned(),
+        pointer => format!("{pointer} {detail}"),
+    });
+    let told = told.chain((more > 0).then(|| format!("and {more} more")));
+    format!("the request is not valid: {}", told.collect::<Vec<_>>().join("; "))
 }
 
 impl Refusal {

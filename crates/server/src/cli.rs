@@ -57,7 +57,7 @@ const EXIT_CODES: &str = "Exit codes:
   75  try again later: busy, in use, too many requests
   77  the key is missing, wrong, or may not do this
   78  the configuration is wrong
-  128+N  ended at once by the second signal N";
+  128+N  ended at once by signal N; serve and worker by the second one";
 
 /// A durable runtime for AI agents: an acknowledged task is never lost.
 #[derive(Parser)]

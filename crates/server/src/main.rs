@@ -6,6 +6,7 @@ mod cli;
 mod config;
 mod demo;
 mod http;
+mod interrupt;
 mod logging;
 mod ordered;
 mod print;

@@ -140,14 +140,22 @@ pub fn line(text: &str) {
 
 /// Writes a part of a line, such as one that is drawn again and again.
 pub fn part(text: &str) {
-    let mut out = std::io::stdout().lock();
-    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        if error.kind() == std::io::ErrorKind::BrokenPipe {
-            std::process::exit(0);
-        }
-        eprintln!("windlass: standard output cannot be written: {error}");
-        std::process::exit(74);
+    if let Err(code) = try_part(text) {
+        std::process::exit(code.into());
     }
+}
+
+/// The same, for those who must clear up before they end: what is left to do is to exit with this
+/// code.
+pub fn try_part(text: &str) -> Result<(), u8> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| {
+        if error.kind() == std::io::ErrorKind::BrokenPipe {
+            return 0;
+        }
+        note(&format!("windlass: standard output cannot be written: {error}"));
+        74
+    })
 }
 
 /// Writes one JSON value to standard output, on one line.

@@ -19,6 +19,7 @@ mod presence;
 mod session;
 
 use crate::client::{Call, Client, Error, Patience};
+use crate::interrupt::Signals;
 use assignment::Assignment;
 use child::Stop;
 use hold::Hold;
@@ -30,7 +31,6 @@ use session::Sessions;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use windlass::domain::profile::Kind;
 
@@ -300,32 +300,4 @@ async fn work(shared: &Arc<Shared>, assignment: Assignment, stop: watch::Receive
     let correlation_id = correlation_id.map(str::to_owned);
     let run = Some(finish::Run { correlation_id, took_ms });
     finish::send(shared, task_id, lease_id, outcome, run).await;
-}
-
-/// The signals that end a worker.
-struct Signals {
-    kinds: Vec<(i32, tokio::signal::unix::Signal)>,
-}
-
-impl Signals {
-    fn new() -> Signals {
-        let kinds = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()];
-        let listen = |kind: SignalKind| Some((kind.as_raw_value(), signal(kind).ok()?));
-        Signals { kinds: kinds.into_iter().filter_map(listen).collect() }
-    }
-
-    async fn next(&mut self) -> i32 {
-        let each = self.kinds.iter_mut().map(|(number, signal)| {
-            let number = *number;
-            Box::pin(async move {
-                signal.recv().await;
-                number
-            })
-        });
-        let each: Vec<_> = each.collect();
-        if each.is_empty() {
-            return std::future::pending().await;
-        }
-        futures_util::future::select_all(each).await.0
-    }
 }

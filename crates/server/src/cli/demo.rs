@@ -1,7 +1,7 @@
 //! `windlass demo`: what it is for, in half a minute, with real processes that are really killed.
 
 use super::{Context, Failure};
-use crate::demo::{self, Options};
+use crate::demo::{self, Ended, Options};
 use clap::Args;
 
 #[derive(Args)]
@@ -27,22 +27,28 @@ pub(super) struct Arguments {
 }
 
 pub(super) async fn run(arguments: Arguments, context: &Context) -> Result<u8, Failure> {
-    let failed = |told| Failure::new("demo_failed", told, 1).hint("the demo needs a free port");
+    let failed =
+        |told| Failure::new("demo_failed", told, 1).hint("the demo needs /bin/sh and a free port");
     if let (Some(server), Some(effects)) = (arguments.work_for, arguments.effects) {
         demo::agent::work(&server, effects).await.map_err(failed)?;
         return Ok(0);
     }
-    if arguments.agent {
-        let summary = demo::agent::run(context.json).await.map_err(failed)?;
-        show(context, &summary.to_json(), &summary.lines());
-        return Ok(if summary.holds() { 0 } else { 1 });
-    }
     let tasks = usize::from(arguments.tasks);
-    let summary = demo::run(Options { tasks, quiet: context.json }).await.map_err(|told| {
-        Failure::new("demo_failed", told, 1).hint("the demo needs /bin/sh and a free port")
-    })?;
-    show(context, &summary.to_json(), &summary.lines());
-    Ok(if summary.holds() { 0 } else { 1 })
+    let played = match arguments.agent {
+        true => demo::agent::run(context.json).await.map(|summary| {
+            show(context, &summary.to_json(), &summary.lines());
+            summary.holds()
+        }),
+        false => demo::run(Options { tasks, quiet: context.json }).await.map(|summary| {
+            show(context, &summary.to_json(), &summary.lines());
+            summary.holds()
+        }),
+    };
+    match played {
+        Ok(holds) => Ok(if holds { 0 } else { 1 }),
+        Err(Ended::Early(code)) => Ok(code),
+        Err(Ended::Failed(told)) => Err(failed(told)),
+    }
 }
 
 fn show(context: &Context, json: &serde_json::Value, lines: &[String]) {

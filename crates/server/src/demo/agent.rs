@@ -3,7 +3,7 @@
 //! Invariant: what is said at the end is counted from what the agent did to the world (a file) and
 //! from what the server recorded.
 
-use super::{Stage, serve, spawn};
+use super::{Ended, Stage, in_a_folder, serve, spawn};
 use crate::client::{Call, Client};
 use crate::print;
 use serde_json::{Value, json};
@@ -95,15 +95,11 @@ async fn report(ctx: Ctx, topic: String, effects: &Path) -> Done<String> {
 }
 
 /// Runs the demo.
-pub async fn run(quiet: bool) -> Result<Summary, String> {
-    let folder = std::env::temp_dir().join(format!("windlass-demo-{}", uuid::Uuid::now_v7()));
-    std::fs::create_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let played = play(quiet, &folder).await;
-    let _ = std::fs::remove_dir_all(&folder);
-    played
+pub async fn run(quiet: bool) -> Result<Summary, Ended> {
+    in_a_folder(async |folder| play(quiet, folder).await).await
 }
 
-async fn play(quiet: bool, folder: &Path) -> Result<Summary, String> {
+async fn play(quiet: bool, folder: &Path) -> Result<Summary, Ended> {
     let binary = std::env::current_exe().map_err(|e| e.to_string())?;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|e| e.to_string())?;
     let listen = listener.local_addr().map_err(|e| e.to_string())?.to_string();
@@ -120,12 +116,12 @@ async fn play(quiet: bool, folder: &Path) -> Result<Summary, String> {
     let body = json!({ "queue": QUEUE, "name": "report", "payload": "windlasses" });
     let task = stage.call(Call::post("/v1/tasks", body)).await?;
     let id = task["id"].as_str().unwrap_or_default().to_owned();
-    stage.say("an agent is asked for a report: six steps, and a person before the fourth");
+    stage.say("an agent is asked for a report: six steps, and a person before the fourth")?;
     stage.until_steps(&id, 2).await?;
     let _ = agent.kill().await;
-    stage.say("the agent's worker is killed after the second step");
+    stage.say("the agent's worker is killed after the second step")?;
     agent = stage.hire_agent(&effects)?;
-    stage.say("another worker begins; it takes over when the lease has run out");
+    stage.say("another worker begins; it takes over when the lease has run out")?;
     stage.until_status(&id, "waiting_for_approval").await?;
     let path = format!("/v1/approvals?task_id={id}&status=open");
     let open = stage.call(Call::get(path)).await?["items"][0].clone();
@@ -133,15 +129,15 @@ async fn play(quiet: bool, folder: &Path) -> Result<Summary, String> {
         "it asks: may it {} with {}? No worker waits for the answer",
         open["display"]["action"].as_str().unwrap_or("go on"),
         open["display"]["arguments"].as_str().unwrap_or("these arguments")
-    ));
+    ))?;
     let _ = stage.server.kill().await;
-    stage.say("the server is killed, and started again");
+    stage.say("the server is killed, and started again")?;
     stage.server = serve(&stage.binary, &stage.database, &stage.listen)?;
     stage.ready().await?;
     let approval = open["id"].as_str().unwrap_or_default();
     let yes = json!({ "comment": "go on", "digest": open["digest"] });
     stage.call(Call::post(format!("/v1/approvals/{approval}/approve"), yes)).await?;
-    stage.say("the question is still there; a person says yes");
+    stage.say("the question is still there; a person says yes")?;
     let status = stage.until_end(&id).await?;
     let summary = stage.tell(&id, status, &effects).await?;
     let _ = agent.kill().await;
@@ -150,7 +146,7 @@ async fn play(quiet: bool, folder: &Path) -> Result<Summary, String> {
 }
 
 impl Stage {
-    fn hire_agent(&self, effects: &Path) -> Result<Child, String> {
+    fn hire_agent(&self, effects: &Path) -> Result<Child, Ended> {
         let mut command = Command::new(&self.binary);
         command.args(["demo", "--agent", "--work-for", &format!("http://{}", self.listen)]);
         command.arg("--effects").arg(effects);
@@ -158,25 +154,25 @@ impl Stage {
     }
 
     /// Waits until so many steps are done; each is told as it comes.
-    async fn until_steps(&self, id: &str, wanted: usize) -> Result<(), String> {
+    async fn until_steps(&self, id: &str, wanted: usize) -> Result<(), Ended> {
         let until = Instant::now() + PATIENCE;
         let mut told = 0;
         while told < wanted {
             let steps = self.call(Call::get(format!("/v1/tasks/{id}/steps"))).await?;
             let done = steps["items"].as_array().cloned().unwrap_or_default();
             for step in done.iter().skip(told) {
-                self.say(&format!("  step done: {}", step["name"].as_str().unwrap_or_default()));
+                self.say(&format!("  step done: {}", step["name"].as_str().unwrap_or_default()))?;
             }
             told = told.max(done.len());
             if Instant::now() > until {
-                return Err(format!("only {told} steps were done in time"));
+                return Err(format!("only {told} steps were done in time").into());
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         Ok(())
     }
 
-    async fn until_status(&self, id: &str, wanted: &str) -> Result<(), String> {
+    async fn until_status(&self, id: &str, wanted: &str) -> Result<(), Ended> {
         let until = Instant::now() + PATIENCE;
         loop {
             let task = self.call(Call::get(format!("/v1/tasks/{id}"))).await?;
@@ -184,13 +180,13 @@ impl Stage {
                 return Ok(());
             }
             if Instant::now() > until || !task["finished_at"].is_null() {
-                return Err(format!("the agent is {}, not {wanted}", task["status"]));
+                return Err(format!("the agent is {}, not {wanted}", task["status"]).into());
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
-    async fn until_end(&self, id: &str) -> Result<String, String> {
+    async fn until_end(&self, id: &str) -> Result<String, Ended> {
         let path = format!("/v1/tasks/{id}/wait");
         let ms = PATIENCE.as_millis();
         let call = Call::get(path).query("timeout_ms", ms).patient(PATIENCE);
@@ -198,7 +194,7 @@ impl Stage {
         Ok(task["status"].as_str().unwrap_or_default().to_owned())
     }
 
-    async fn tell(&self, id: &str, status: String, effects: &Path) -> Result<Summary, String> {
+    async fn tell(&self, id: &str, status: String, effects: &Path) -> Result<Summary, Ended> {
         let text = std::fs::read_to_string(effects).unwrap_or_default();
         let count = |name: &str| text.lines().filter(|line| *line == name).count();
         let history = self.call(Call::get(format!("/v1/tasks/{id}/history?limit=100"))).await?;

@@ -1,9 +1,9 @@
 //! Messages: send, list, show; and what handlers do with them: claim, ack, nack, heartbeat.
 
 use super::body::List;
+use super::correlation::Correlation;
 use super::credential::Role;
 use super::cursor::Paging;
-use super::middleware::Correlation;
 use super::problem::{Problem, Result};
 use super::request::{Body, Id, Params};
 use super::submit::DUPLICATE;
@@ -118,11 +118,8 @@ pub struct NewMessageBody {
     ttl_ms: Option<i64>,
 }
 
-fn correlated(mut response: Response, correlation_id: &str) -> Response {
-    if let Some(correlation) = Correlation::of([Some(correlation_id)]) {
-        response.extensions_mut().insert(correlation);
-    }
-    response
+fn correlated(response: Response, correlation_id: &str) -> Response {
+    Correlation::upon(Correlation::of([Some(correlation_id)]), response)
 }
 
 /// Send a message to an agent. Who may write to whom is a rule; a refusal is audited.
@@ -299,11 +296,7 @@ pub async fn claim(
     let ids = taken.iter().map(|delivery| Some(delivery.message.correlation_id.as_str()));
     let correlation = Correlation::of(ids);
     let deliveries = taken.into_iter().map(Into::into).collect();
-    let mut response = Json(MessageClaimAnswer { deliveries }).into_response();
-    if let Some(correlation) = correlation {
-        response.extensions_mut().insert(correlation);
-    }
-    Ok(response)
+    Ok(Correlation::upon(correlation, Json(MessageClaimAnswer { deliveries }).into_response()))
 }
 
 /// The right to a message.

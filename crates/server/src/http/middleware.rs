@@ -19,23 +19,6 @@ use windlass::engine::{Error, Phase};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The correlation ids of the tasks in an answer, for the log line; a handler puts it there.
-#[derive(Clone)]
-pub struct Correlation(pub String);
-
-impl Correlation {
-    /// Of many tasks: each id once, and not so many that a line becomes a page.
-    pub fn of<'a>(ids: impl IntoIterator<Item = Option<&'a str>>) -> Option<Correlation> {
-        let mut known: Vec<&str> = Vec::new();
-        for id in ids.into_iter().flatten() {
-            if known.len() < 10 && !known.contains(&id) {
-                known.push(id);
-            }
-        }
-        (!known.is_empty()).then(|| Correlation(known.join(",")))
-    }
-}
-
 /// Routes that wait on purpose.
 const PATIENT: [&str; 6] = [
     "/v1/tasks/{id}/wait",
@@ -94,7 +77,7 @@ async fn observe(State(api): State<Api>, mut request: Request, next: Next) -> Re
     let status = response.status();
     let elapsed = started.elapsed();
     api.metrics.request(known_method(&method), &route, status.as_u16(), elapsed);
-    let correlation = response.extensions().get::<Correlation>().map(|c| c.0.clone());
+    let correlation = api.correlations.line(&path, &response);
     let ms = elapsed.as_secs_f64() * 1_000.0;
     tracing::info!(
         %method,
@@ -175,16 +158,6 @@ fn request_id(request: &Request) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_correlation_ids_of_a_batch_stand_once_each_and_are_few() {
-        let joined = |ids: &[Option<&str>]| Correlation::of(ids.iter().copied()).map(|c| c.0);
-        assert_eq!(joined(&[None, None]), None);
-        assert_eq!(joined(&[Some("a"), None, Some("b"), Some("a")]), Some("a,b".into()));
-        let many: Vec<String> = (0..50).map(|n| n.to_string()).collect();
-        let many: Vec<Option<&str>> = many.iter().map(|id| Some(id.as_str())).collect();
-        assert_eq!(joined(&many).unwrap().matches(',').count(), 9);
-    }
 
     #[tokio::test]
     async fn a_panic_becomes_a_problem_with_the_requests_id() {

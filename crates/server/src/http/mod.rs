@@ -10,6 +10,7 @@ mod alert;
 mod approval;
 mod audit;
 mod body;
+mod correlation;
 mod credential;
 mod cursor;
 mod dead_letter;
@@ -51,6 +52,7 @@ pub use internal::Nodes;
 use axum::Router;
 use axum::http::{Method, StatusCode};
 use axum::response::IntoResponse;
+use correlation::Correlations;
 use metrics::Metrics;
 use problem::Problem;
 use std::sync::Arc;
@@ -64,6 +66,7 @@ pub struct Api {
     engine: Engine,
     keys: Arc<Keys>,
     metrics: Arc<Metrics>,
+    correlations: Arc<Correlations>,
     /// The pools and models that were last seen.
     models: Arc<openai::Catalog>,
     /// How long a request may take that does not wait on purpose.
@@ -81,6 +84,7 @@ impl Api {
             engine,
             keys: Arc::new(keys),
             metrics: Arc::new(Metrics::new()),
+            correlations: Arc::default(),
             models: Arc::default(),
             timeout: Duration::from_secs(60),
             replay_threshold: DEFAULT_APPROVAL_THRESHOLD,

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use windlass::domain::approval::Refused;
 use windlass::domain::json::JsonError;
 use windlass::domain::limit::{Draining, Key, QueueFull, Scope};
-use windlass::domain::refusal::{FieldError, Refusal};
+use windlass::domain::refusal::{self, FieldError, Refusal};
 use windlass::engine;
 use windlass::store::error::{Error as StoreError, Rejection};
 
@@ -119,6 +119,21 @@ impl Problem {
     /// The same, with `prefix` before every pointer: an item's problem as the problem of its batch.
     pub fn within(mut self, prefix: &str) -> Problem {
         self.errors.iter_mut().for_each(|field| field.pointer.insert_str(0, prefix));
+        self.retold()
+    }
+
+    /// The same, with what is wrong with other fields.
+    pub fn and<'a>(mut self, others: impl Iterator<Item = &'a Problem>) -> Problem {
+        self.errors.extend(others.flat_map(|other| other.errors.iter().cloned()));
+        self.retold()
+    }
+
+    /// The words name the fields: by the pointers that they have by now.
+    fn retold(mut self) -> Problem {
+        if self.code == Refusal::Invalid(Vec::new()).code() {
+            let fields = self.errors.iter().map(|field| (&*field.pointer, &*field.detail));
+            self.detail = refusal::invalid(fields).into();
+        }
         self
     }
 

@@ -3,9 +3,9 @@
 use super::Api;
 use super::action::{failing, told};
 use super::body::{AssignmentBody, List};
+use super::correlation::{Correlated, Correlation, named};
 use super::cursor::Paging;
 use super::event::{keep_alive, sse};
-use super::middleware::Correlation;
 use super::problem::{Problem, Result};
 use super::request::{Body, Id, Params};
 use super::submit::ItemError;
@@ -18,6 +18,7 @@ use futures_util::Stream;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -211,6 +212,7 @@ pub async fn stream(
     Id(id): Id<SessionId>,
     Params(params): Params<StreamParams>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
+    let known = Arc::clone(&api.correlations);
     let assignments = match params.assign {
         // HEAD comes here too, and only asks: to open a stream would end the one that is open.
         _ if method == Method::HEAD => {
@@ -220,16 +222,20 @@ pub async fn stream(
         Some(false) => Some(api.engine.open_presence(id).await?),
         _ => Some(api.engine.open_stream(id).await?),
     };
-    let events = futures_util::stream::unfold(assignments, |assignments| async move {
-        let mut assignments = assignments?;
+    let events = futures_util::stream::unfold((assignments, known), |(open, known)| async move {
+        let mut assignments = open?;
         let event = match assignments.next().await? {
-            StreamEvent::Assign(assignment) => sse("assign", &AssignmentBody::from(*assignment)),
+            StreamEvent::Assign(assignment) => {
+                let shown = Correlation::of_tasks([named(&assignment.task)]);
+                shown.iter().for_each(|shown| known.remember(shown));
+                sse("assign", &AssignmentBody::from(*assignment))
+            }
             StreamEvent::Cancel { task_id, lease_id } => {
                 sse("cancel", &HeldRef { task_id, lease_id })
             }
             StreamEvent::Lost { task_id, lease_id } => sse("lost", &HeldRef { task_id, lease_id }),
         };
-        Some((Ok(event), Some(assignments)))
+        Some((Ok(event), (Some(assignments), known)))
     });
     Ok(Sse::new(events).keep_alive(keep_alive()))
 }
@@ -258,7 +264,8 @@ pub struct ClaimBody {
     /// The call's id: the same id again returns what it already gave.
     #[schema(value_type = Option<Uuid>)]
     claim_id: Option<ClaimId>,
-    /// Only these tasks, as far as they are ready and in the session's queues; nobody waits then.
+    /// Only these tasks, as far as they are ready and in the session's queues, and none if it is
+    /// empty; nobody waits then.
     #[schema(value_type = Option<Vec<Uuid>>)]
     task_ids: Option<Vec<TaskId>>,
 }
@@ -291,24 +298,18 @@ pub async fn claim(
     errors.range("/max", request.max, 1, validate::MAX_BATCH_ITEMS as i64);
     errors.range("/wait_ms", request.wait_ms, 0, MAX_WAIT_MS);
     errors.into_result()?;
-    let tasks = request.task_ids.unwrap_or_default();
-    validate::batch("/task_ids", tasks.len(), 0)?;
+    validate::batch("/task_ids", request.task_ids.as_ref().map_or(0, Vec::len), 0)?;
     let request = ClaimRequest {
         max: request.max as usize,
         wait: Duration::from_millis(request.wait_ms as u64),
         start: request.start,
         claim: request.claim_id,
-        tasks,
+        tasks: request.task_ids,
     };
     let taken = api.engine.claim(id, request).await?;
-    let ids = taken.iter().map(|assignment| assignment.task.correlation_id.as_deref());
-    let correlation = Correlation::of(ids);
+    let correlation = Correlation::of_tasks(taken.iter().map(|held| named(&held.task)));
     let assignments = taken.into_iter().map(Into::into).collect();
-    let mut response = Json(ClaimAnswer { assignments }).into_response();
-    if let Some(correlation) = correlation {
-        response.extensions_mut().insert(correlation);
-    }
-    Ok(response)
+    Ok(Correlation::upon(correlation, Json(ClaimAnswer { assignments }).into_response()))
 }
 
 /// A lease that is still needed.
@@ -389,7 +390,7 @@ pub async fn heartbeat(
     State(api): State<Api>,
     Id(id): Id<SessionId>,
     Body(request): Body<HeartbeatRequest>,
-) -> Result<Json<HeartbeatAnswer>> {
+) -> Result<(Correlated, Json<HeartbeatAnswer>)> {
     let leases = request.leases.unwrap_or_default();
     validate::batch("/leases", leases.len(), 0)?;
     let mut beats = Vec::with_capacity(leases.len());
@@ -404,10 +405,11 @@ pub async fn heartbeat(
             progress: progress.map_err(within)?,
         });
     }
+    let correlation = api.correlations.of(beats.iter().map(|beat| beat.task));
     let answer = api.engine.heartbeat(id, beats).await?;
     let renewed = answer.renewed.into_iter();
     let failed = answer.failed.into_iter();
-    Ok(Json(HeartbeatAnswer {
+    let answer = HeartbeatAnswer {
         renewed: renewed
             .map(|(lease, lease_expires_at)| Renewed { lease: lease.into(), lease_expires_at })
             .collect(),
@@ -417,7 +419,8 @@ pub async fn heartbeat(
             .map(|(lease, why)| Unrenewed { lease: lease.into(), error: Problem::from(why).into() })
             .collect(),
         unnamed: answer.unnamed.into_iter().map(Into::into).collect(),
-    }))
+    };
+    Ok((correlation, Json(answer)))
 }
 
 /// How an attempt ended.
@@ -511,7 +514,7 @@ pub async fn finish(
     State(api): State<Api>,
     Id(id): Id<SessionId>,
     Body(request): Body<FinishRequest>,
-) -> Result<Json<FinishAnswer>> {
+) -> Result<(Correlated, Json<FinishAnswer>)> {
     validate::batch("/items", request.items.len(), 0)?;
     // A result is taken whatever became of the session: the lease decides.
     if let Err(error) = api.engine.touch(id).await {
@@ -546,7 +549,8 @@ pub async fn finish(
             None => result.error = Some(Problem::internal(&"no outcome").into()),
         }
     }
-    Ok(Json(FinishAnswer { results }))
+    let correlation = api.correlations.of(request.items.iter().map(|item| item.task_id));
+    Ok((correlation, Json(FinishAnswer { results })))
 }
 
 /// Close a session gracefully: what it held goes back.

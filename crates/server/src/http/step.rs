@@ -4,6 +4,7 @@
 //! Invariant: a step never shows the lease under which it was begun.
 
 use super::body::{ErrorBody, List, TaskErrorBody};
+use super::correlation::Correlated;
 use super::cursor::Paging;
 use super::problem::{Problem, Result};
 use super::request::{Body, Id, Params, present};
@@ -248,6 +249,11 @@ pub struct CompleteStepRequest {
     checkpoint: Option<Value>,
 }
 
+/// A step by its own id, with what the log knows of its task.
+fn shown(api: &Api, step: Step) -> (Correlated, Json<StepBody>) {
+    (api.correlations.of([step.task_id]), Json(step.into()))
+}
+
 /// Tell the result of a step that was begun.
 #[utoipa::path(post, path = "/v1/steps/{id}/complete", tag = "work",
     operation_id = "complete_step", params(("id" = Uuid, Path)),
@@ -258,14 +264,14 @@ pub async fn complete(
     Id(id): Id<StepId>,
     Extension(caller): Extension<Caller>,
     Body(request): Body<CompleteStepRequest>,
-) -> Result<Json<StepBody>> {
+) -> Result<(Correlated, Json<StepBody>)> {
     let end = StepEnd::Complete {
         result: validate::result(&request.result)?,
         checkpoint: request.checkpoint.as_ref().map(validate::checkpoint).transpose()?,
     };
     let (lease, run) = (request.lease_id, request.run);
     let step = api.engine.end_step(id, lease, run, &caller.actor, end).await?;
-    Ok(Json(step.into()))
+    Ok(shown(&api, step))
 }
 
 /// How a step that was begun went wrong.
@@ -293,13 +299,13 @@ pub async fn fail(
     Id(id): Id<StepId>,
     Extension(caller): Extension<Caller>,
     Body(request): Body<FailStepRequest>,
-) -> Result<Json<StepBody>> {
+) -> Result<(Correlated, Json<StepBody>)> {
     request.error.validate()?;
     let effect = request.effect.unwrap_or(Effect::Unknown);
     let end = StepEnd::Fail { error: request.error, effect };
     let (lease, run) = (request.lease_id, request.run);
     let step = api.engine.end_step(id, lease, run, &caller.actor, end).await?;
-    Ok(Json(step.into()))
+    Ok(shown(&api, step))
 }
 
 /// What a person decides.
@@ -358,13 +364,13 @@ pub async fn resolve(
     Id(id): Id<StepId>,
     Extension(caller): Extension<Caller>,
     Body(request): Body<ResolveStepRequest>,
-) -> Result<Json<StepBody>> {
+) -> Result<(Correlated, Json<StepBody>)> {
     let resolution = request.resolution()?;
     if let Some(reason) = &request.reason {
         validate::reason(reason)?;
     }
     let step = api.engine.resolve_step(id, resolution, &caller.actor, request.reason).await?;
-    Ok(Json(step.into()))
+    Ok(shown(&api, step))
 }
 
 /// Show a task's steps, oldest first. A page has at most 8 MiB of results, inputs and errors.

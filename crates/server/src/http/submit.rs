@@ -1,7 +1,7 @@
 //! Submitting: one task, or many at once.
 
 use super::body::TaskBody;
-use super::middleware::Correlation;
+use super::correlation::Correlation;
 use super::problem::{Field, KeptOut, Problem, Result};
 use super::request::{Body, Params, typed};
 use super::task::answer;
@@ -366,15 +366,13 @@ pub async fn submit_batch(
     });
     let tasks = tasks.collect::<Vec<Result<NewTask>>>();
     let taken = tasks.iter().filter_map(|task| task.as_ref().ok());
-    let correlation = Correlation::of(taken.map(|task| task.correlation_id.as_deref()));
-    let mut response = match batch.atomic.unwrap_or(true) {
+    let taken = taken.map(|task| (task.id, task.correlation_id.as_deref()));
+    let correlation = Correlation::of_tasks(taken);
+    let response = match batch.atomic.unwrap_or(true) {
         true => submit_atomic(&api, tasks).await?,
         false => submit_each(&api, tasks).await,
     };
-    if let Some(correlation) = correlation {
-        response.extensions_mut().insert(correlation);
-    }
-    Ok(response)
+    Ok(Correlation::upon(correlation, response))
 }
 
 async fn submit_each(api: &Api, tasks: Vec<Result<NewTask>>) -> Response {
@@ -403,9 +401,7 @@ async fn submit_atomic(api: &Api, tasks: Vec<Result<NewTask>>) -> Result<Respons
     let mut wrong = tasks.iter().filter_map(|task| task.as_ref().err());
     if let Some(first) = wrong.next() {
         // All that is wrong, at once.
-        let mut problem = first.clone();
-        problem.errors.extend(wrong.flat_map(|other| other.errors.iter().cloned()));
-        return Err(problem);
+        return Err(first.clone().and(wrong));
     }
     let tasks: Vec<NewTask> = tasks.into_iter().filter_map(Result::ok).collect();
     match api.engine.submit_atomic(tasks).await {

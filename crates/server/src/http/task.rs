@@ -1,8 +1,8 @@
 //! Tasks: list, show, history, failures, wait, cancel.
 
 use super::body::{FailureBody, HistoryBody, List, TaskBody};
+use super::correlation::{Correlation, named};
 use super::cursor::Paging;
-use super::middleware::Correlation;
 use super::problem::{Problem, Result};
 use super::request::{Body, Id, Params};
 use super::submit::no_outcome;
@@ -31,12 +31,8 @@ const MAX_WAIT_MS: i64 = 300_000;
 
 /// A task as an answer, with what the log needs.
 pub(super) fn answer(status: StatusCode, task: Task) -> Response {
-    let correlation = task.correlation_id.clone();
-    let mut response = (status, Json(TaskBody::from(task))).into_response();
-    if let Some(correlation) = correlation {
-        response.extensions_mut().insert(Correlation(correlation));
-    }
-    response
+    let correlation = Correlation::of_tasks([named(&task)]);
+    Correlation::upon(correlation, (status, Json(TaskBody::from(task))).into_response())
 }
 
 impl Api {

@@ -1,6 +1,7 @@
 //! The binary as people use it: real processes, real databases, a real server.
 
 mod company;
+mod demo;
 mod fake;
 mod http;
 mod migrate;

@@ -332,7 +332,7 @@ impl Dispatcher {
         loop {
             let seen = interest.wakes();
             engine.keep_up_with_limits().await;
-            let taken = self.take(&claim, Vec::new()).await?;
+            let taken = self.take(&claim, None).await?;
             if taken.assignments.len() >= claim.max {
                 // There may be more than one claim can take.
                 let mut state = self.lock();
@@ -353,16 +353,16 @@ impl Dispatcher {
         }
     }
 
-    /// Asks the database: for these tasks, or for any if there are none here. On a task of its own:
-    /// a caller that goes away meanwhile must not leave behind what it never saw.
-    pub(super) async fn take(&self, claim: &Claim, named: Vec<TaskId>) -> Result<Handover> {
+    /// Asks the database: for these tasks and no others, or for any. On a task of its own: a caller
+    /// that goes away meanwhile must not leave behind what it never saw.
+    pub(super) async fn take(&self, claim: &Claim, named: Option<Vec<TaskId>>) -> Result<Handover> {
         let (answer, answered) = oneshot::channel();
         let handover = self.handover(claim.clone());
         let (tasks, claim) = (self.tasks.clone(), claim.clone());
         tokio::spawn(async move {
-            let taken = match named.is_empty() {
-                true => tasks.claim(claim).await,
-                false => tasks.claim_tasks(&claim, named).await,
+            let taken = match named {
+                None => tasks.claim(claim).await,
+                Some(named) => tasks.claim_tasks(&claim, named).await,
             };
             let _ = answer.send(taken.map(handover));
         });

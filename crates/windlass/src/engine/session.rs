@@ -47,8 +47,8 @@ pub struct ClaimRequest {
     /// The call; repeating it returns what it already gave. What is handed to a call without an id
     /// whose caller is gone by then goes back at once, because nobody can ask for it again.
     pub claim: Option<ClaimId>,
-    /// Only these tasks, if there are any here; then nobody waits.
-    pub tasks: Vec<TaskId>,
+    /// Only these tasks, and none if it names none; then nobody waits. `None`: any.
+    pub tasks: Option<Vec<TaskId>>,
 }
 
 /// One lease of a heartbeat.
@@ -211,14 +211,14 @@ impl Engine {
             }
             return Ok(self.inner.tasks.fill_steps(given).await?);
         }
-        let taken = match request.tasks.is_empty() {
-            true => {
+        let taken = match request.tasks {
+            None => {
                 let claiming = self.inner.dispatcher.claim(self, claim, request.wait);
                 self.while_alive(id, claiming).await?
             }
-            false => {
+            named => {
                 self.keep_up_with_limits().await;
-                self.inner.dispatcher.take(&claim, request.tasks).await?
+                self.inner.dispatcher.take(&claim, named).await?
             }
         };
         self.attended(&session, taken.assignments());

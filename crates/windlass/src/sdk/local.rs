@@ -130,8 +130,7 @@ impl Host for Local {
         max: usize,
         wait: Duration,
     ) -> Pending<'_, Vec<Work>> {
-        let request =
-            ClaimRequest { max, wait, start: true, claim: Some(claim), tasks: Vec::new() };
+        let request = ClaimRequest { max, wait, start: true, claim: Some(claim), tasks: None };
         Box::pin(async move {
             let claimed = self.of_session(|| self.engine.claim(session, request.clone())).await?;
             Ok(claimed.into_iter().map(work).collect())

@@ -222,7 +222,7 @@ async fn a_caller_that_goes_away_leaves_nothing_behind_wherever_its_claim_stands
                 .pop()
                 .unwrap()
                 .unwrap();
-            let tasks = if is_named { vec![id] } else { Vec::new() };
+            let tasks = is_named.then(|| vec![id]);
             let nameless = ClaimRequest { claim: None, tasks, ..claim(1, Duration::ZERO) };
             let mut claiming = Box::pin(engine.claim(session, nameless));
             let mut polled = 0;

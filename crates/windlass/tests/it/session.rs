@@ -303,7 +303,7 @@ async fn a_worker_of_a_type_holds_no_more_than_its_slots(dialect: Dialect) {
     assert_eq!(one.len() + two.len(), 1);
     let (given, asked) = if one.is_empty() { (two, second) } else { (one, first) };
     assert!(engine.claim(session, now()).await.unwrap().is_empty());
-    let named = ClaimRequest { tasks: ids, ..now() };
+    let named = ClaimRequest { tasks: Some(ids), ..now() };
     assert!(engine.claim(session, named).await.unwrap().is_empty());
     // The call that filled its slots is answered like the first time.
     assert_eq!(engine.claim(session, asked).await.unwrap(), given);
@@ -319,7 +319,7 @@ async fn a_claim_may_name_its_tasks(dialect: Dialect) {
     let elsewhere = submit(&engine, "other", |_| {}).await;
     let later = submit(&engine, "q", |request| request.delay_ms = Some(60_000)).await;
     let tasks = vec![second, elsewhere, later];
-    let request = ClaimRequest { tasks, ..claim(4, Duration::ZERO) };
+    let request = ClaimRequest { tasks: Some(tasks), ..claim(4, Duration::ZERO) };
     let held = engine.claim(session, request).await.unwrap();
     assert_eq!(held.iter().map(|held| held.task.id).collect::<Vec<_>>(), [second]);
     assert_eq!(status(&engine, first).await, State::Pending);

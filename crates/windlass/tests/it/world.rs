@@ -206,7 +206,7 @@ pub async fn register(engine: &Engine, queue: &str, slots: i32, lease_ms: i64) -
 
 pub fn claim(max: usize, wait: Duration) -> ClaimRequest {
     let claim = Some(ClaimId(Uuid::now_v7()));
-    ClaimRequest { max, wait, start: true, claim, tasks: Vec::new() }
+    ClaimRequest { max, wait, start: true, claim, tasks: None }
 }
 
 /// The end of an attempt.

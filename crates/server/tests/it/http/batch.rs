@@ -1,6 +1,6 @@
 //! Many tasks in one request: all or none, or each for itself.
 
-use super::server::{Server, column};
+use super::server::{Server, column, text};
 use reqwest::Method;
 use serde_json::{Value as Json, json};
 
@@ -44,6 +44,16 @@ async fn an_atomic_batch_with_one_bad_task_writes_nothing_and_names_all_that_is_
     let expected = ["/tasks/1/queue", "/tasks/2/tags/a", "/tasks/3/colour", "/tasks/4/queue"];
     assert_eq!(pointers[..4], expected);
     assert_eq!(pointers[4], "/tasks/5");
+    let detail = text(&problem["detail"]);
+    assert!(expected.iter().all(|pointer| detail.contains(pointer)), "{detail}");
+    assert!(detail.contains("/tasks/5 must be an object"), "{detail}");
+    let many = json!({ "tasks": vec![json!({ "queue": "" }); 1_000] });
+    let problem = server.post("/v1/tasks/batch", many).await.refused(422, "validation_failed");
+    assert_eq!(problem["errors"].as_array().unwrap().len(), 1_000);
+    let detail = text(&problem["detail"]);
+    assert!(detail.ends_with("/tasks/9/queue must not be empty; and 990 more"), "{detail}");
+    let list = server.post("/v1/tasks", json!([])).await.refused(422, "validation_failed");
+    assert_eq!(list["detail"], "the request is not valid: must be an object with named fields");
     assert_eq!(server.written().await.0, 0);
 }
 

@@ -10,6 +10,7 @@ super::facts!(
     metrics_count_requests_tasks_and_queues,
     the_status_tells_how_things_stand,
     every_request_is_one_log_line_with_its_id_and_the_tasks_correlation_id,
+    a_call_whose_answer_does_not_show_its_task_is_logged_with_the_correlation_id_too,
     without_a_valid_key_only_health_and_the_document_are_shown,
     every_answer_forbids_sniffing_and_caching,
 );
@@ -86,6 +87,42 @@ async fn every_request_is_one_log_line_with_its_id_and_the_tasks_correlation_id(
     assert_eq!(lines[1]["correlation_id"], "one,two", "a batch tells those of its tasks");
     let log = server.log().join("\n");
     assert!(!log.contains("hush-hush") && !log.contains("sesame"), "no secrets in logs: {log}");
+}
+
+/// What a worker says of a task is most of what is said of it.
+async fn a_call_whose_answer_does_not_show_its_task_is_logged_with_the_correlation_id_too(
+    server: Server,
+) {
+    let submit = json!({ "queue": "q", "correlation_id": "order-8" });
+    server.post("/v1/tasks", submit).await.expect(201);
+    server.submit("q").await;
+    let session = server.worker("q", 2).await;
+    let (task, lease) = server.claim(&session).await;
+    let (plain, _) = server.claim(&session).await;
+    let held = json!({ "task_id": task, "lease_id": lease });
+    let of_task = |action: &str| format!("/v1/tasks/{task}/{action}");
+    let of_session = |action: &str| format!("/v1/sessions/{session}/{action}");
+    let step = json!({ "lease_id": lease, "name": "a", "result": 1 });
+    server.post(&of_task("steps/record"), step).await.expect(200);
+    let step = json!({ "lease_id": lease, "name": "b", "idempotent": false });
+    let begun = server.post(&of_task("steps"), step).await.expect(200);
+    let end = json!({ "lease_id": lease, "result": 2 });
+    let step = format!("/v1/steps/{}/complete", text(&begun["id"]));
+    server.post(&step, end).await.expect(200);
+    server.post(&of_session("heartbeat"), json!({ "leases": [held] })).await.expect(200);
+    let mut item = held.clone();
+    item["outcome"] = json!("complete");
+    server.post(&of_session("finish"), json!({ "items": [item] })).await.expect(200);
+    server.post(&of_task("start"), json!({ "lease_id": lease })).await.refused(409, "lease_lost");
+    server.get(&of_task("history")).await.expect(200);
+    server.get(&format!("/v1/tasks/{plain}/history")).await.expect(200);
+    let about = async || -> Vec<Json> { requests(&server).await.split_off(5) };
+    eventually("eight lines", || async { about().await.len() == 8 }).await;
+    let mut lines = about().await;
+    assert_eq!(lines.pop().unwrap().get("correlation_id"), None, "that task has none");
+    for line in lines {
+        assert_eq!(line["correlation_id"], "order-8", "{line}");
+    }
 }
 
 async fn without_a_valid_key_only_health_and_the_document_are_shown(server: Server) {

@@ -162,6 +162,9 @@ async fn a_claim_by_ids_takes_those_and_no_others(server: Server) {
     assert_eq!(taken.len(), 1);
     assert_eq!(taken[0]["task"]["id"], wanted.as_str());
     assert!(claim(&server, &session, body).await.is_empty(), "nobody waits for named tasks");
+    // Whoever computes which tasks to take may find none: that is not "any".
+    let none = json!({ "max": 3, "task_ids": [], "wait_ms": 60_000 });
+    assert!(claim(&server, &session, none).await.is_empty());
     let many = vec![wanted; 1_001];
     let path = format!("/v1/sessions/{session}/claim");
     let reply = server.post(&path, json!({ "task_ids": many })).await;
