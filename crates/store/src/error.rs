@@ -11,6 +11,9 @@ pub(crate) const CROWDED: &str = "limits leave too little room to share their lo
 /// What [`Error::Busy`] says when the rules that a transaction counted by may be others by now.
 pub(crate) const OUTDATED: &str = "limits may have changed meanwhile";
 
+/// The same, when the database says that they are others.
+pub(crate) const BEHIND: &str = "limits have changed meanwhile";
+
 /// Why a store operation gave no answer. `Display` says what failed, why, and what to do.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {

@@ -85,6 +85,7 @@ pub static MIGRATIONS: &[Migration] = &[
     migration!(63, "instant", "0063_instant"),
     migration!(64, "once", "0064_once"),
     migration!(65, "settled", "0065_settled"),
+    migration!(66, "rules", "0066_rules"),
 ];
 
 impl Migration {

@@ -1,18 +1,19 @@
 -- transition: (none) -> pending -> claimed or running
 -- One task that somebody waits for: submitted to the lane $33, and handed over at once if nothing
--- waits in the lanes $45, each from its key $46 upwards. The history shows both. Where an older
+-- waits in the lanes $46, each from its key $47 upwards. The history shows both. Where an older
 -- task waits it is only submitted, and whoever waits is told to look. $34 to $37 are the claim's
--- own, $38 and $39 its fresh lease and change, $40 to $44 the lock of limits, as in task/submit.
+-- own, $38 and $39 its fresh lease and change, $40 to $45 the lock of limits, as in task/submit.
 -- An id or idempotency key that exists returns no row.
 WITH shared AS MATERIALIZED (
-    SELECT CASE WHEN $40::int IS NULL THEN TRUE ELSE windlass_share_or_fail(
-        $40, $41::int, $42::text[], $43::text[]::bigint[], $44::text[]::bigint[]) END AS fits
+    SELECT CASE WHEN $40::int IS NULL THEN TRUE WHEN windlass_share_or_fail(
+        $40, $41::int, $42::text[], $43::text[]::bigint[], $44::text[]::bigint[])
+        THEN CASE WHEN $45::bigint IS NULL THEN TRUE ELSE windlass_rules_stand($45) END END AS fits
 ), clock AS MATERIALIZED (
     SELECT coalesce($1::timestamptz, date_trunc('milliseconds', clock_timestamp())) AS now,
         windlass_xid() AS xid,
         NOT EXISTS (
             SELECT 1
-            FROM unnest($45::bigint[], $46::bigint[]) AS l (lane, from_key),
+            FROM unnest($46::bigint[], $47::bigint[]) AS l (lane, from_key),
                 LATERAL (
                     SELECT 1 FROM task_state
                     WHERE ready AND lane = l.lane AND order_key >= l.from_key

@@ -2,7 +2,7 @@
 //!
 //! Invariant: only a serialization failure and a deadlock are worth another try by themselves.
 
-use crate::error::{CROWDED, Error};
+use crate::error::{BEHIND, CROWDED, Error};
 use tokio_postgres::error::{DbError, Severity};
 
 /// What the lane does about a failed run.
@@ -118,8 +118,9 @@ pub(super) fn from_db(operation: &str, db: &DbError) -> Error {
         "25P03" | "57014" => Error::Timeout(detail),
         "53100" => Error::StorageFull(detail),
         "55P03" => Error::Busy(detail),
-        // Raised by windlass_share_or_fail.
+        // Raised by windlass_share_or_fail, and by windlass_rules_stand.
         "WL001" => Error::Busy(CROWDED.into()),
+        "WL002" => Error::Busy(BEHIND.into()),
         "XX001" | "XX002" => Error::Corrupt(detail),
         _ => match &code[..2] {
             "23" => Error::Constraint { constraint: named(db), detail: words },

@@ -11,7 +11,7 @@ use super::error::{Failure, Verdict};
 use super::queue::Queued;
 use super::stats::count;
 use super::tx::PostgresTx;
-use crate::error::{CROWDED, Error, OUTDATED, Result};
+use crate::error::{BEHIND, CROWDED, Error, OUTDATED, Result};
 use crate::store::{Job, Lane};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -300,7 +300,8 @@ impl Worker {
 /// Once a commit was in doubt, only the body's own answer clears the doubt. A vain hope for room or
 /// an outdated rule is no answer, but whoever met it asks again, with the same ids, and gets one.
 fn honest(error: Error, doubts: u32) -> Error {
-    let asks_again = matches!(&error, Error::Busy(why) if why == CROWDED || why == OUTDATED);
+    let asks_again =
+        matches!(&error, Error::Busy(why) if [CROWDED, OUTDATED, BEHIND].contains(&&**why));
     let is_known = error.is_about_data() || matches!(error, Error::OutcomeUnknown(_));
     if doubts == 0 || is_known || asks_again {
         return error;

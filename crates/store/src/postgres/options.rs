@@ -54,8 +54,9 @@ pub struct Options {
     pub statement_timeout: Duration,
     /// How long a statement may wait for a lock.
     pub lock_timeout: Duration,
-    /// How long a body may think between two statements. Shorter than `lock_timeout`: a process
-    /// that stands still has its locks for so long, and those who wait for them get them then.
+    /// How long a body may think between two statements. Much shorter than `lock_timeout`: a
+    /// process that stands still has its locks for so long, and again for each of its transactions
+    /// that stands in line behind others, and those who wait for them get them then.
     pub idle_in_transaction_timeout: Duration,
     /// How long we wait for the server's answer. Longer than `statement_timeout`: it is for a
     /// silent network and for a COMMIT that waits for a standby, which the server never cuts off.
@@ -80,7 +81,7 @@ impl Default for Options {
             unsafe_durability: false,
             statement_timeout: Duration::from_secs(30),
             lock_timeout: Duration::from_secs(10),
-            idle_in_transaction_timeout: Duration::from_secs(5),
+            idle_in_transaction_timeout: Duration::from_secs(3),
             answer_timeout: Duration::from_secs(35),
             connect_timeout: Duration::from_secs(5),
             unavailable_after: Duration::from_secs(5),

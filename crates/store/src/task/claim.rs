@@ -165,10 +165,11 @@ async fn run(
             let (known, wanted) = (Arc::clone(lanes), Arc::clone(&wanted));
             let body = move |tx: &mut dyn Tx| {
                 check.iter().for_each(|check| tx.only_if(Arc::clone(check)));
+                let hope = known.hope(check.is_some());
                 let room = match is_crowded || look == Look::Locked {
                     true => Room::alone(),
                     false => Room::adding(wanted.iter().map(|asking| asking.left() as usize).sum())
-                        .hoping(known.is_roomy()),
+                        .hoping(hope),
                 };
                 take(tx, &known, &wanted, Vec::new(), look, room)
             };

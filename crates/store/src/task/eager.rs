@@ -11,7 +11,7 @@ use super::lane::Lanes;
 use super::own;
 use super::room::{Lock, Room, is_crowded};
 use super::slot;
-use super::submit::{Placed, Submitted, admit, by_their_rules, insert, look_up, submitted};
+use super::submit::{Placed, Submitted, admit, by_their_rules, hope, insert, look_up, submitted};
 use super::take::{Took, take_after};
 use crate::error::Result;
 use crate::group::Outcome;
@@ -163,19 +163,19 @@ impl Done {
 impl Batch {
     fn run(&self, tx: &mut dyn Tx) -> Result<Done> {
         let all: Vec<&Placed> = self.tasks.iter().collect();
-        by_their_rules(tx, &*self.tasks);
         let own = own::find(tx, &all)?;
         if !own.is_empty() {
             // The try before was committed, with all that its claims took.
             return Ok(Done { outcomes: own, taken: Given::Again });
         }
+        by_their_rules(tx, &*self.tasks);
         // Both locks at once, where both are needed: it is the same round trip.
         let most = self.claims.iter().map(|claim| claim.max).sum::<usize>().max(all.len());
         let is_typed =
             |limits: Arc<Limits>| self.claims.iter().any(|claim| slot::is_bound(&limits, claim));
         let mut room = match self.lanes.limits().is_some_and(is_typed) {
             true => Room::alone(),
-            false => Room::adding(most).hoping(self.lanes.is_roomy()).folding(),
+            false => Room::adding(most).hoping(hope(&all)).folding(),
         };
         let bound = |placed: &&Placed| placed.bounds.iter().any(Bound::binds_claims);
         let lock = if all.iter().any(bound) { Lock::Both } else { Lock::Pending };

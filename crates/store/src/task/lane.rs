@@ -12,6 +12,7 @@ use super::claim::Claim;
 use super::common::Common;
 use super::eager::Idle;
 use super::looking::Lines;
+use super::room::Hope;
 use super::term::Term;
 use crate::error::Result;
 use crate::statement;
@@ -82,6 +83,8 @@ pub(super) struct State {
     bounds: HashMap<i64, Arc<[Bound]>>,
     pub(super) lines: HashMap<String, Line>,
     limits: Option<Arc<Limits>>,
+    /// What the database calls them, if they are from there.
+    version: Option<i64>,
     /// Keys that had no room when a claim looked.
     full: HashMap<Key, Instant>,
     /// A time that is past for sure: that of a task that was claimed.
@@ -104,6 +107,7 @@ impl Default for State {
             bounds: HashMap::new(),
             lines: HashMap::new(),
             limits: None,
+            version: None,
             full: HashMap::new(),
             past: Timestamp::EPOCH,
             scanned: None,
@@ -286,13 +290,13 @@ impl Lanes {
         *self.ripened.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// The rules from now on.
-    pub(super) fn bind(&self, limits: Option<Arc<Limits>>) {
+    /// The rules from now on, and their version in the database.
+    pub(super) fn bind(&self, limits: Option<Arc<Limits>>, version: Option<i64>) {
         let mut state = self.lock();
         state.bounds.clear();
         // What had no room may have some now.
         state.full.clear();
-        state.limits = limits;
+        (state.limits, state.version) = (limits, version);
     }
 
     /// The rules in force, if there are any.
@@ -300,10 +304,12 @@ impl Lanes {
         self.lock().limits.clone()
     }
 
-    /// Whether limits seem to leave plenty of room.
-    pub(super) fn is_roomy(&self) -> bool {
+    /// What a transaction may count on; if it `must_check`, only while the rules are the newest.
+    pub(super) fn hope(&self, must_check: bool) -> Hope {
         let crowded = self.crowded.lock().unwrap_or_else(PoisonError::into_inner);
-        crowded.is_none_or(|at| at.elapsed() >= CROWDED_FOR)
+        let is_roomy = crowded.is_none_or(|at| at.elapsed() >= CROWDED_FOR);
+        drop(crowded);
+        Hope { is_roomy, version: self.lock().version.filter(|_| must_check) }
     }
 
     /// They did not.

@@ -77,6 +77,7 @@ use recount::Rest;
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
+use tokio::sync::Notify;
 use windlass_domain::id::TaskId;
 use windlass_domain::limit::Limits;
 pub use windlass_domain::page::Order;
@@ -176,7 +177,13 @@ impl Tasks {
 
     /// The limits from now on, on this node; without any, nothing is counted or locked.
     pub fn bind(&self, limits: Option<Limits>) {
-        self.lanes.bind(limits.map(Arc::new));
+        self.lanes.bind(limits.map(Arc::new), None);
+    }
+
+    /// The same, as the database calls them: what waits for a lock there while they are changed
+    /// does not go by them any more.
+    pub fn bind_version(&self, limits: Limits, version: i64) {
+        self.lanes.bind(Some(Arc::new(limits)), Some(version));
     }
 
     /// Until then the rules are known to be true; after that nothing is claimed or submitted by
@@ -184,6 +191,12 @@ impl Tasks {
     /// believed.
     pub fn rules_hold_until(&self, until: Instant) {
         self.lanes.term.extend(until);
+    }
+
+    /// Is notified when the database has newer rules than these: whoever reads them should do so
+    /// now, because transactions wait for it.
+    pub fn rules_doubted(&self) -> Arc<Notify> {
+        self.lanes.term.doubted()
     }
 
     /// Another node, or somebody's SQL, has submitted something: claims look for it soon.

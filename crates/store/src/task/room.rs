@@ -91,12 +91,22 @@ fn is_ample(bound: &Bound, lock: Lock, count: Count, margin: i64) -> bool {
     limit::room(active, count.active) >= margin && limit::room(pending, count.pending) >= margin
 }
 
+/// What a transaction may count on that takes its lock in the flight that commits.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Hope {
+    /// There was plenty of room lately.
+    pub(super) is_roomy: bool,
+    /// The rules that it goes by: once it has waited for the lock they must be the newest still.
+    /// `None`: whatever they are.
+    pub(super) version: Option<i64>,
+}
+
 /// What is held of some keys, for as long as the transaction lasts.
 pub(super) struct Room {
     /// The transaction adds so little that it may share its locks.
     may_share: bool,
-    /// There was plenty of room lately.
-    is_hopeful: bool,
+    /// Whether to count on plenty of room.
+    hope: Hope,
     /// The statement that writes shares the lock by itself.
     folds: bool,
     /// What that statement is to be told.
@@ -121,7 +131,7 @@ impl Room {
     pub(super) fn adding(count: usize) -> Room {
         Room {
             may_share: count <= MOST_SHARED,
-            is_hopeful: false,
+            hope: Hope::default(),
             folds: false,
             unsent: None,
             margin: 0,
@@ -137,8 +147,8 @@ impl Room {
     /// Counts on plenty of room, where there was plenty lately: the lock is taken and the counts
     /// are looked at in the round trip of the statement that follows. Where the hope is vain, that
     /// statement fails, and nothing is written; [`is_crowded`] tells.
-    pub(super) fn hoping(self, is_hopeful: bool) -> Room {
-        Room { is_hopeful, ..self }
+    pub(super) fn hoping(self, hope: Hope) -> Room {
+        Room { hope, ..self }
     }
 
     /// A hoped-for lock is shared by the very statement that writes, which must be told
@@ -149,10 +159,10 @@ impl Room {
         Room { folds: true, ..self }
     }
 
-    /// The lock that the statement which writes is to share: the five parameters of
+    /// The lock that the statement which writes is to share: the six parameters of
     /// `limit/share_or_fail`, all NULL where there is none, or it is had already.
     pub(super) fn share(&mut self) -> Vec<Value> {
-        self.unsent.take().unwrap_or_else(|| vec![Value::Null; 5])
+        self.unsent.take().unwrap_or_else(|| vec![Value::Null; 6])
     }
 
     /// Shares the lock before another statement than one that is told of it.
@@ -242,11 +252,11 @@ impl Room {
             let (active, pending) = lock.limits(bound);
             bound.rate.is_none() && active >= margin && pending >= margin
         };
-        let is_possible = self.is_hopeful && self.may_share && self.locked == 0;
+        let is_possible = self.hope.is_roomy && self.may_share && self.locked == 0;
         if !is_possible || tx.dialect() == Dialect::Sqlite || !wanted.values().all(is_wide) {
             return Ok(false);
         }
-        self.unsent = Some(hoping(lock, wanted));
+        self.unsent = Some(hoping(lock, wanted, self.hope.version));
         if !self.folds {
             self.send_ahead(tx)?;
         }
@@ -402,13 +412,14 @@ impl Room {
 }
 
 /// The parameters of `limit/share_or_fail`.
-fn hoping(lock: Lock, wanted: &BTreeMap<&Key, &Bound>) -> Vec<Value> {
+fn hoping(lock: Lock, wanted: &BTreeMap<&Key, &Bound>, version: Option<i64>) -> Vec<Value> {
     let limits = wanted.values().map(|bound| lock.limits(bound));
     let (active, pending): (Vec<_>, Vec<_>) =
         limits.map(|(active, pending)| (active.to_string(), pending.to_string())).unzip();
     let keys: Vec<String> = wanted.keys().map(|key| key.text()).collect();
     let most = Value::Int(MOST_SHARED as i64);
-    vec![Value::Int(lock as i64), most, keys.into(), active.into(), pending.into()]
+    let (active, pending) = (active.into(), pending.into());
+    vec![Value::Int(lock as i64), most, keys.into(), active, pending, version.into()]
 }
 
 /// Takes the lock together with others, if these limits leave room for all of them.

@@ -5,10 +5,10 @@ use super::eager::{self, Idle};
 use super::hot::{Hot, task_of};
 use super::lane::Lanes;
 use super::own;
-use super::room::{Lock, Room, is_crowded};
+use super::room::{Hope, Lock, Room, is_crowded};
 use super::row::typed;
-use super::term::is_outdated;
-use crate::error::{Error, Rejection, Result};
+use super::term::{TRIES, is_behind, is_outdated};
+use crate::error::{Error, OUTDATED, Rejection, Result};
 use crate::group::{Bounds, Group, Outcome};
 use crate::statement;
 use crate::statement::Dialect;
@@ -59,11 +59,11 @@ impl Tasks {
     ) -> std::result::Result<Vec<Submitted>, (usize, Rejection)> {
         let lanes = self.lanes.of(&self.store, &tasks).await.map_err(|e| (0, e.into()))?;
         let mut placed = place(&self.lanes, tasks, &lanes, Some(self.lanes.check()));
+        let mut tries_left = TRIES - 1;
         let blamed = Arc::new(Mutex::new(None));
         let written = loop {
             let (body, blame) = (Arc::clone(&placed), Arc::clone(&blamed));
             let body = move |tx: &mut dyn Tx| {
-                by_their_rules(tx, &*body);
                 submit_all(tx, &body)?.map_err(|who| {
                     // Leaving with an error is what rolls the others back.
                     *blame.lock().unwrap_or_else(PoisonError::into_inner) = Some(who);
@@ -73,7 +73,9 @@ impl Tasks {
             match self.store.write("submit_atomic", body).await {
                 Err(error) if is_outdated(&error) => {
                     let tasks = placed.iter().map(|placed| placed.task.clone()).collect();
-                    let check = self.lanes.check_anew().await;
+                    tries_left -= 1;
+                    let check =
+                        self.lanes.check_anew(is_behind(&error)).await.filter(|_| tries_left > 0);
                     placed = place(&self.lanes, tasks, &lanes, check);
                 }
                 written => break written,
@@ -131,8 +133,8 @@ pub(super) struct Placed {
     pub(super) task: NewTask,
     pub(super) lane: i64,
     pub(super) bounds: Arc<[Bound]>,
-    /// Limits seem to leave plenty of room.
-    pub(super) is_roomy: bool,
+    /// What its transaction may count on.
+    hope: Hope,
     /// Whether the bounds are still those of the rules.
     check: Option<Check>,
 }
@@ -140,7 +142,7 @@ pub(super) struct Placed {
 impl Placed {
     /// In the lane that the database finds for it, past all limits: somebody in charge wants it.
     pub(super) fn somewhere(task: NewTask) -> Placed {
-        Placed { task, lane: 0, bounds: Arc::new([]), is_roomy: false, check: None }
+        Placed { task, lane: 0, bounds: Arc::new([]), hope: Hope::default(), check: None }
     }
 }
 
@@ -152,16 +154,21 @@ pub(super) fn by_their_rules<'p>(tx: &mut dyn Tx, tasks: impl IntoIterator<Item 
     }
 }
 
+/// What the transaction of these tasks may count on.
+pub(super) fn hope(tasks: &[&Placed]) -> Hope {
+    tasks.first().map(|placed| placed.hope).unwrap_or_default()
+}
+
 fn place(
     lanes: &Lanes,
     tasks: Vec<NewTask>,
     ids: &[i64],
     check: Option<Check>,
 ) -> Arc<Vec<Placed>> {
-    let is_roomy = lanes.is_roomy();
+    let hope = lanes.hope(check.is_some());
     let one = |(task, &lane)| {
         let (bounds, check) = (lanes.bounds(lane), check.clone());
-        Placed { task, lane, bounds, is_roomy, check }
+        Placed { task, lane, bounds, hope, check }
     };
     Arc::new(tasks.into_iter().zip(ids).map(one).collect())
 }
@@ -195,10 +202,6 @@ pub(super) fn group(
     })
 }
 
-/// How often tasks are submitted anew because limits leave too little room to share their lock, or
-/// because rules have changed meanwhile. One who meets neither is not asked again.
-const RULE_TRIES: usize = 4;
-
 /// Writes the tasks. Where that fails on data, a lane that this node remembers may be gone with the
 /// database that it was in: the lanes are looked up anew, once.
 async fn write(
@@ -210,7 +213,9 @@ async fn write(
         outcomes.into_iter().map(|outcome| outcome.and_then(|inner| inner)).collect()
     };
     let mut outcomes = flat(SUBMITS.run(store, Arc::clone(placed)).await);
-    for tries_left in (0..RULE_TRIES).rev() {
+    // Because limits leave too little room to share their lock, or rules have changed meanwhile.
+    // One who meets neither is not asked again.
+    for tries_left in (0..TRIES).rev() {
         let (those, check) = match those_of(&outcomes, is_crowded) {
             // The rules are others by now, or nobody knows: these go by those of now.
             none if none.is_empty() => {
@@ -218,7 +223,8 @@ async fn write(
                 if those.is_empty() {
                     break;
                 }
-                (those, lanes.check_anew().await)
+                let are_behind = !those_of(&outcomes, is_behind).is_empty();
+                (those, lanes.check_anew(are_behind).await)
             }
             // The hope for plenty of room was vain: now it is looked at first, for these.
             those => {
@@ -264,13 +270,18 @@ const SUBMITS: Hot<Placed, Outcome<Submitted>> = Hot {
     lane: Lane::Write,
     id: |placed| placed.task.id.0,
     run: |tx, tasks| {
+        let mut own = own::find(tx, tasks)?;
+        if !own.is_empty() {
+            // Nothing is written any more, so no rule is asked. What the try before has not written
+            // it refused, or knew already: that is asked once more.
+            let others = own::others(tasks, &own);
+            let again = || Err(Error::Busy(OUTDATED.into()).into());
+            own.extend(others.into_iter().map(|placed| (placed.task.id.0, again())));
+            return Ok(own);
+        }
         by_their_rules(tx, tasks.iter().copied());
-        let is_roomy = tasks.iter().all(|placed| placed.is_roomy);
-        let mut room = Room::adding(tasks.len()).hoping(is_roomy).folding();
-        let own = own::find(tx, tasks)?;
-        let left: Vec<&Placed> = own::others(tasks, &own);
-        let (accepted, mut outcomes) = admit(tx, &left, &mut room, Lock::Pending)?;
-        outcomes.extend(own);
+        let mut room = Room::adding(tasks.len()).hoping(hope(tasks)).folding();
+        let (accepted, mut outcomes) = admit(tx, tasks, &mut room, Lock::Pending)?;
         if accepted.is_empty() {
             return Ok(outcomes);
         }
@@ -500,6 +511,9 @@ fn submit_all(tx: &mut dyn Tx, tasks: &[Placed]) -> Result<Written> {
     let mut ids = HashSet::new();
     let all: Vec<&Placed> = tasks.iter().filter(|p| ids.insert(p.task.id.0)).collect();
     let own = own::find(tx, &all)?;
+    if own.is_empty() {
+        by_their_rules(tx, all.iter().copied());
+    }
     let left = own::others(&all, &own);
     let mut room = Room::adding(left.len());
     let (accepted, mut refused) = admit(tx, &left, &mut room, Lock::Pending)?;

@@ -4,24 +4,33 @@
 //! Invariant: what was counted by rules is committed while they are the node's rules and their term
 //! lasts. A process may stand still in the middle of a transaction, or wait there for a lock; what
 //! people have changed meanwhile is in force for that transaction as well. Asking costs no round
-//! trip: a clock is read before COMMIT is sent.
+//! trip: a clock is read before COMMIT is sent; and where the server may let that flight wait for a
+//! lock, it compares the version of the rules behind the lock.
 
 use super::lane::Lanes;
-use crate::error::{Error, OUTDATED, Result};
+use crate::error::{BEHIND, Error, OUTDATED, Result};
 use crate::tx::Check;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use windlass_domain::limit::Limits;
 
 /// For so long a transaction waits for rules that are known to be true. If nobody can read them the
 /// last known ones are enforced.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How often somebody tries by rules that are others at its end. The last try is answered, whatever
+/// else changes: the rules it goes by were in force when it began.
+pub(super) const TRIES: usize = 4;
+
 /// See the module.
 #[derive(Default)]
-pub(super) struct Term(watch::Sender<Option<Instant>>);
+pub(super) struct Term {
+    /// `None` if nobody has ever said.
+    until: watch::Sender<Option<Instant>>,
+    doubted: Arc<Notify>,
+}
 
 fn lasts(until: &Option<Instant>) -> bool {
     until.is_none_or(|until| Instant::now() < until)
@@ -29,23 +38,40 @@ fn lasts(until: &Option<Instant>) -> bool {
 
 impl Term {
     pub(super) fn extend(&self, until: Instant) {
-        self.0.send_modify(|known| *known = (*known).max(Some(until)));
+        self.until.send_modify(|known| *known = (*known).max(Some(until)));
+    }
+
+    /// Waits until somebody has read the rules; whether they did.
+    async fn read_anew(&self) -> bool {
+        let mut term = self.until.subscribe();
+        self.doubted.notify_one();
+        let read = tokio::time::timeout(PATIENCE, term.changed()).await;
+        read.is_ok_and(|told| told.is_ok())
+    }
+
+    pub(super) fn doubted(&self) -> Arc<Notify> {
+        Arc::clone(&self.doubted)
     }
 
     fn lasts(&self) -> bool {
-        lasts(&self.0.borrow())
+        lasts(&self.until.borrow())
     }
 
     /// Waits until it lasts; whether it does.
     async fn renewed(&self) -> bool {
-        let mut term = self.0.subscribe();
+        let mut term = self.until.subscribe();
         tokio::time::timeout(PATIENCE, term.wait_for(lasts)).await.is_ok()
     }
 }
 
 /// Whether a transaction must be tried again by the rules that are in force now.
 pub(super) fn is_outdated(error: &Error) -> bool {
-    matches!(error, Error::Busy(detail) if detail == OUTDATED)
+    matches!(error, Error::Busy(detail) if detail == OUTDATED) || is_behind(error)
+}
+
+/// Whether the database has said so, which nobody here may know of yet.
+pub(super) fn is_behind(error: &Error) -> bool {
+    matches!(error, Error::Busy(detail) if detail == BEHIND)
 }
 
 impl Lanes {
@@ -59,8 +85,12 @@ impl Lanes {
     }
 
     /// The same for its next try, when the rules are known again; `None` if nobody can read them.
-    pub(super) async fn check_anew(self: &Arc<Self>) -> Option<Check> {
-        self.term.renewed().await.then(|| self.check())
+    pub(super) async fn check_anew(self: &Arc<Self>, is_behind: bool) -> Option<Check> {
+        let are_known = match is_behind {
+            true => self.term.read_anew().await,
+            false => self.term.renewed().await,
+        };
+        are_known.then(|| self.check())
     }
 
     /// Runs a transaction until the rules that it counts by are in force when it commits.
@@ -69,12 +99,15 @@ impl Lanes {
         mut run: impl FnMut(Option<Check>) -> F,
     ) -> Result<T> {
         let mut check = Some(self.check());
-        loop {
+        for _ in 1..TRIES {
             match run(check).await {
-                Err(error) if is_outdated(&error) => check = self.check_anew().await,
+                Err(error) if is_outdated(&error) => {
+                    check = self.check_anew(is_behind(&error)).await;
+                }
                 outcome => return outcome,
             }
         }
+        run(None).await
     }
 }
 

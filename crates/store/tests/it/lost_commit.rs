@@ -7,7 +7,7 @@ use crate::cluster::{Cluster, ClusterOptions, eventually};
 use crate::facts::eager::Waiting;
 use crate::world::*;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use windlass_domain::approval::token::Token;
 use windlass_domain::approval::{Choice, Question, Status};
 use windlass_domain::id::TaskId;
@@ -19,6 +19,9 @@ use windlass_store::postgres::{self, Options, PostgresDatabase};
 use windlass_store::statement::Dialect;
 use windlass_store::store::Store;
 use windlass_store::task::{Assignment, Claim, Finishing, Tasks};
+
+/// For so long rules are known to be true: longer than a submit takes until its COMMIT.
+const TERM: Duration = Duration::from_secs(1);
 
 struct Pair {
     tasks: Tasks,
@@ -49,6 +52,15 @@ impl Pair {
         &self,
         call: impl Future<Output = T> + Send + 'static,
     ) -> T {
+        self.in_doubt_for(Duration::ZERO, call).await
+    }
+
+    /// The same, and it is in doubt for so long.
+    async fn in_doubt_for<T: Send + 'static>(
+        &self,
+        least: Duration,
+        call: impl Future<Output = T> + Send + 'static,
+    ) -> T {
         let before = self.database.stats().ambiguous_commits;
         self.standby.pause();
         let call = tokio::spawn(call);
@@ -58,6 +70,7 @@ impl Pair {
         eventually("the commit waits for the standby", found);
         self.primary.sql(&format!("SELECT pg_terminate_backend({})", waiting()));
         eventually("the commit is in doubt", || self.database.stats().ambiguous_commits > before);
+        tokio::time::sleep(least).await;
         assert!(!call.is_finished(), "nobody has confirmed it yet");
         self.standby.resume();
         call.await.unwrap()
@@ -103,6 +116,15 @@ async fn every_call_is_done_once_and_answered(pooled: bool) {
     let submitted = pair.in_doubt(async move { tasks.submit_atomic(whole).await }).await.unwrap();
     assert!(submitted.iter().all(|told| !told.duplicate), "{submitted:?}");
 
+    // While a commit is in doubt the rules become old: what is written is not asked for them.
+    let (tasks, aging) = (pair.tasks.clone(), vec![other(), jobs[0].clone()]);
+    pair.tasks.rules_hold_until(Instant::now() + TERM);
+    let call = async move { tasks.submit(aging).await };
+    let submitted = pair.in_doubt_for(TERM, call).await;
+    pair.tasks.rules_hold_until(Instant::now() + 3_600 * TERM);
+    let told = submitted.into_iter().map(|outcome| outcome.unwrap().duplicate);
+    assert_eq!(told.collect::<Vec<_>>(), [false, true]);
+
     let held = pair.claim(3).await;
     assert_eq!(held.len(), 3);
     for held in &held {
@@ -139,7 +161,7 @@ async fn every_call_is_done_once_and_answered(pooled: bool) {
     assert_eq!((held[0].task.id, told.duplicate), (told.id, false));
     assert_eq!(pair.story(held[0].task.id).await, ["submit:pending", "claim:claimed"]);
     assert_eq!(pair.finish(&held[0], complete()).await, State::Completed);
-    assert_eq!(pair.database.stats().ambiguous_commits, 11);
+    assert_eq!(pair.database.stats().ambiguous_commits, 12);
     approvals_too(&pair).await;
     pair.tasks.store().close();
 }

@@ -15,7 +15,8 @@ use windlass_store::group::Outcome;
 use windlass_store::limit::{Flow, KeptPause, KeptRule, LimitRules};
 use windlass_store::task::Submitted;
 
-/// How often a node looks for changes: with one read of one row.
+/// How often a node looks for changes, with one read of one row; at once if the database has said
+/// that there are some.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Older than this nothing is submitted or claimed under a rule without another look: the process
@@ -178,7 +179,8 @@ impl Engine {
     }
 
     pub(super) fn spawn_limits(&self) {
-        self.spawn_every("limits", LOOK_EVERY, |inner| async move {
+        let doubted = self.inner.tasks.rules_doubted();
+        self.spawn_woken("limits", LOOK_EVERY, doubted, |inner| async move {
             let engine = Engine { inner };
             let looked = engine.look_at_limits().await;
             if let Err(error) = looked {
@@ -202,7 +204,7 @@ impl Inner {
             return;
         }
         let limits = flow.limits();
-        self.tasks.bind(Some(limits.clone()));
+        self.tasks.bind_version(limits.clone(), flow.version);
         (known.flow, known.limits) = (Arc::new(flow), Arc::new(limits));
         drop(known);
         self.dispatcher.wake_everything();

@@ -51,7 +51,7 @@ use held::Held;
 use log::Log;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 use wait::Waiters;
 use windlass_domain::delegation::SweeperSettings;
@@ -413,6 +413,19 @@ impl Engine {
     ) where
         F: Future<Output = ()> + Send + 'static,
     {
+        self.spawn_woken(name, every, Arc::default(), work);
+    }
+
+    /// The same, and earlier if somebody wants it.
+    fn spawn_woken<F>(
+        &self,
+        name: &'static str,
+        every: Duration,
+        wanted: Arc<Notify>,
+        work: impl Fn(Arc<Inner>) -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
         let weak = Arc::downgrade(&self.inner);
         let mut phase = self.inner.phase.subscribe();
         tokio::spawn(async move {
@@ -421,6 +434,7 @@ impl Engine {
                 let early = every.mul_f64(0.1 * chance());
                 tokio::select! {
                     () = tokio::time::sleep(every - early) => {}
+                    () = wanted.notified() => {}
                     stopped = phase.wait_for(|phase| *phase == Phase::Stopped) => {
                         let _ = stopped;
                         return;

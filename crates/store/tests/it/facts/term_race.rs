@@ -1,12 +1,34 @@
 //! Rules that change while somebody waits for a lock, which only PostgreSQL has.
 
-use super::flow::{bind, of, rule};
+use super::eager::Waiting;
+use super::flow::{bind, many, of, rule};
 use crate::postgres_log::{application, until_waiting};
 use crate::world::*;
-use windlass_domain::limit::Scope;
+use std::time::{Duration, Instant};
+use windlass_domain::limit::{Mode, Pause, Scope};
+use windlass_domain::state::State;
+use windlass_store::limit::LimitRules;
 use windlass_store::statement::Dialect;
+use windlass_store::task::Tasks;
 
-on_postgres!(a_submit_that_waited_for_its_lock_goes_by_the_rules_of_now);
+on_postgres!(
+    a_submit_that_waited_for_its_lock_goes_by_the_rules_of_now,
+    a_flight_that_waited_for_its_lock_submits_by_the_rules_of_now,
+    a_flight_that_waited_for_its_lock_hands_over_by_the_rules_of_now,
+    a_flight_that_waited_for_its_lock_claims_by_the_rules_of_now,
+    where_nobody_can_read_newer_rules_the_last_known_ones_are_enforced,
+);
+
+const SUBMITS: i32 = 1;
+const CLAIMS: i32 = 2;
+
+/// Somebody else has the lock, until it is dropped.
+async fn locked(world: &World, lock: i32) -> tokio_postgres::Client {
+    let client = application(world).await;
+    let take = format!("BEGIN; SELECT * FROM windlass_hold({lock}, '{{}}')");
+    client.batch_execute(&take).await.unwrap();
+    client
+}
 
 /// The rules are read long before the lock is had, if others have it.
 async fn a_submit_that_waited_for_its_lock_goes_by_the_rules_of_now(dialect: Dialect) {
@@ -14,8 +36,7 @@ async fn a_submit_that_waited_for_its_lock_goes_by_the_rules_of_now(dialect: Dia
     bind(&world.tasks, [rule(Scope::Venture, None, Some(2))]);
     // So that the lanes are known, and nobody waits for them.
     world.submit(of("a")).await;
-    let lock = application(&world).await;
-    lock.batch_execute("BEGIN; SELECT * FROM windlass_hold(1, '{}')").await.unwrap();
+    let lock = locked(&world, SUBMITS).await;
     let tasks = world.tasks.clone();
     let submit = tokio::spawn(async move { tasks.submit(vec![of("a")]).await });
     until_waiting(&world, "1").await;
@@ -23,4 +44,97 @@ async fn a_submit_that_waited_for_its_lock_goes_by_the_rules_of_now(dialect: Dia
     lock.batch_execute("COMMIT").await.unwrap();
     let refused: Vec<bool> = submit.await.unwrap().iter().map(Result::is_err).collect();
     assert_eq!(refused, [true]);
+}
+
+fn rules_of(tasks: &Tasks) -> LimitRules {
+    LimitRules::new(tasks.store().clone())
+}
+
+/// As a node does it.
+async fn read_rules(tasks: &Tasks) {
+    let flow = rules_of(tasks).read().await.unwrap();
+    tasks.bind_version(flow.limits(), flow.version);
+    tasks.rules_hold_until(Instant::now() + Duration::from_secs(3_600));
+}
+
+/// One task of the venture `a`, and so much room that a lock is taken in the flight that commits.
+async fn roomy(dialect: Dialect) -> World {
+    let world = World::with_real_clock(dialect).await;
+    let rules = rules_of(&world.tasks);
+    for kept in rules.read().await.unwrap().rules {
+        rules.delete(kept.rule.scope, kept.rule.name, "boss").await.unwrap();
+    }
+    let wide = rule(Scope::Venture, Some(100_000), Some(100_000));
+    rules.put(wide, "boss").await.unwrap();
+    read_rules(&world.tasks).await;
+    world.submit(of("a")).await;
+    world
+}
+
+/// Reads the rules whenever the database has newer ones.
+fn keeps_up(world: &World) {
+    let tasks = world.tasks.clone();
+    tokio::spawn(async move {
+        loop {
+            tasks.rules_doubted().notified().await;
+            read_rules(&tasks).await;
+        }
+    });
+}
+
+/// Another node stops the venture.
+async fn pause(world: &World, mode: Mode) {
+    let pause = Pause { scope: Scope::Venture, name: Some("a".into()), mode, reason: None };
+    rules_of(&world.tasks).pause(pause, "boss").await.unwrap();
+}
+
+async fn a_flight_that_waited_for_its_lock_submits_by_the_rules_of_now(dialect: Dialect) {
+    for count in [1, 3] {
+        let world = roomy(dialect).await;
+        keeps_up(&world);
+        let lock = locked(&world, SUBMITS).await;
+        let tasks = world.tasks.clone();
+        let submit = tokio::spawn(async move { tasks.submit(many("a", count)).await });
+        until_waiting(&world, "1").await;
+        pause(&world, Mode::Drain).await;
+        lock.batch_execute("COMMIT").await.unwrap();
+        let refused = submit.await.unwrap().iter().filter(|outcome| outcome.is_err()).count();
+        assert_eq!(refused, count);
+    }
+}
+
+async fn a_flight_that_waited_for_its_lock_hands_over_by_the_rules_of_now(dialect: Dialect) {
+    let world = roomy(dialect).await;
+    assert_eq!(world.claim("w1", 1).await.len(), 1);
+    keeps_up(&world);
+    let waiting = Waiting::of(&world);
+    waiting.enter(claim_of("w1", &["q"], 1));
+    let lock = locked(&world, CLAIMS).await;
+    let tasks = world.tasks.clone();
+    let submit = tokio::spawn(async move { tasks.submit(vec![of("a")]).await });
+    until_waiting(&world, "1").await;
+    pause(&world, Mode::Pause).await;
+    lock.batch_execute("COMMIT").await.unwrap();
+    let told = submit.await.unwrap().pop().unwrap().unwrap();
+    assert_eq!((told.status, told.duplicate), (State::Pending, false));
+    assert_eq!(waiting.got(), [vec![]]);
+}
+
+async fn a_flight_that_waited_for_its_lock_claims_by_the_rules_of_now(dialect: Dialect) {
+    let world = roomy(dialect).await;
+    keeps_up(&world);
+    let lock = locked(&world, CLAIMS).await;
+    let tasks = world.tasks.clone();
+    let claim = tokio::spawn(async move { tasks.claim(claim_of("w1", &["q"], 1)).await });
+    until_waiting(&world, "1").await;
+    pause(&world, Mode::Pause).await;
+    lock.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(claim.await.unwrap().unwrap(), Vec::new());
+}
+
+async fn where_nobody_can_read_newer_rules_the_last_known_ones_are_enforced(dialect: Dialect) {
+    let world = roomy(dialect).await;
+    pause(&world, Mode::Drain).await;
+    assert!(world.tasks.submit(vec![of("a")]).await.iter().all(Result::is_ok));
+    assert_eq!(world.claim("w1", 2).await.len(), 2);
 }

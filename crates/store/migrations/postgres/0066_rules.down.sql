@@ -1,0 +1,1 @@
+DROP FUNCTION windlass_rules_stand(bigint);

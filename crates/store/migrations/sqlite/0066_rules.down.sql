@@ -1,0 +1,2 @@
+-- Nothing was done here: nothing to undo.
+SELECT 1;
