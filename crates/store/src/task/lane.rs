@@ -322,11 +322,22 @@ impl Lanes {
         self.lock().bounds(lane)
     }
 
+    /// What binds a new task of a lane, also if the lane was forgotten since it was found.
+    pub(super) fn bounds_of(&self, task: &NewTask, lane: i64) -> Arc<[Bound]> {
+        let mut state = self.lock();
+        match &state.limits {
+            Some(limits) if !state.lanes.contains_key(&lane) => {
+                Common::from(task).bounds(limits).into()
+            }
+            _ => state.bounds(lane),
+        }
+    }
+
     /// Forgets everything but the rules.
     pub(super) fn forget(&self) {
         let mut state = self.lock();
-        let (limits, looks) = (state.limits.take(), state.looks);
-        *state = State { limits, looks, ..State::default() };
+        let (limits, version, looks) = (state.limits.take(), state.version, state.looks);
+        *state = State { limits, version, looks, ..State::default() };
     }
 
     /// These lanes are no more.

@@ -59,8 +59,8 @@ impl Tasks {
     ) -> std::result::Result<Vec<Submitted>, (usize, Rejection)> {
         let lanes = self.lanes.of(&self.store, &tasks).await.map_err(|e| (0, e.into()))?;
         let mut placed = place(&self.lanes, tasks, &lanes, Some(self.lanes.check()));
-        let mut tries_left = TRIES - 1;
         let blamed = Arc::new(Mutex::new(None));
+        let mut tries = 1..TRIES;
         let written = loop {
             let (body, blame) = (Arc::clone(&placed), Arc::clone(&blamed));
             let body = move |tx: &mut dyn Tx| {
@@ -71,12 +71,12 @@ impl Tasks {
                 })
             };
             match self.store.write("submit_atomic", body).await {
-                Err(error) if is_outdated(&error) => {
+                Err(error) if is_outdated(&error) && tries.next().is_some() => {
                     let tasks = placed.iter().map(|placed| placed.task.clone()).collect();
-                    tries_left -= 1;
-                    let check =
-                        self.lanes.check_anew(is_behind(&error)).await.filter(|_| tries_left > 0);
-                    placed = place(&self.lanes, tasks, &lanes, check);
+                    match self.lanes.check_anew(is_behind(&error)).await {
+                        Ok(check) => placed = place(&self.lanes, tasks, &lanes, check),
+                        Err(error) => break Err(error),
+                    }
                 }
                 written => break written,
             }
@@ -167,7 +167,7 @@ fn place(
 ) -> Arc<Vec<Placed>> {
     let hope = lanes.hope(check.is_some());
     let one = |(task, &lane)| {
-        let (bounds, check) = (lanes.bounds(lane), check.clone());
+        let (bounds, check) = (lanes.bounds_of(&task, lane), check.clone());
         Placed { task, lane, bounds, hope, check }
     };
     Arc::new(tasks.into_iter().zip(ids).map(one).collect())
@@ -203,8 +203,33 @@ pub(super) fn group(
 }
 
 /// Writes the tasks. Where that fails on data, a lane that this node remembers may be gone with the
-/// database that it was in: the lanes are looked up anew, once.
+/// database that it was in: the lanes of those tasks are looked up anew, once.
 async fn write(
+    store: &Store,
+    lanes: &Arc<Lanes>,
+    placed: &Arc<Vec<Placed>>,
+) -> Vec<Outcome<Submitted>> {
+    let mut outcomes = write_by_rules(store, lanes, placed).await;
+    let failed = those_of(&outcomes, Error::is_about_data);
+    if failed.is_empty() || store.dialect() == Dialect::Sqlite {
+        return outcomes;
+    }
+    lanes.forget();
+    let tasks: Vec<NewTask> = failed.iter().map(|&i| placed[i].task.clone()).collect();
+    let again = match lanes.of(store, &tasks).await {
+        Ok(ids) => {
+            let again = place(lanes, tasks, &ids, Some(lanes.check()));
+            write_by_rules(store, lanes, &again).await
+        }
+        Err(error) => tasks.iter().map(|_| Err(error.clone().into())).collect(),
+    };
+    failed.into_iter().zip(again).for_each(|(i, outcome)| outcomes[i] = outcome);
+    outcomes
+}
+
+/// Writes the tasks by rules that are in force when they are written. One whose limits leave too
+/// little room to share their lock, or whose rules have changed meanwhile, is asked again.
+async fn write_by_rules(
     store: &Store,
     lanes: &Arc<Lanes>,
     placed: &Arc<Vec<Placed>>,
@@ -213,9 +238,7 @@ async fn write(
         outcomes.into_iter().map(|outcome| outcome.and_then(|inner| inner)).collect()
     };
     let mut outcomes = flat(SUBMITS.run(store, Arc::clone(placed)).await);
-    // Because limits leave too little room to share their lock, or rules have changed meanwhile.
-    // One who meets neither is not asked again.
-    for tries_left in (0..TRIES).rev() {
+    for _ in 1..TRIES {
         let (those, check) = match those_of(&outcomes, is_crowded) {
             // The rules are others by now, or nobody knows: these go by those of now.
             none if none.is_empty() => {
@@ -224,7 +247,10 @@ async fn write(
                     break;
                 }
                 let are_behind = !those_of(&outcomes, is_behind).is_empty();
-                (those, lanes.check_anew(are_behind).await)
+                match lanes.check_anew(are_behind).await {
+                    Ok(check) => (those, check),
+                    Err(_) => break,
+                }
             }
             // The hope for plenty of room was vain: now it is looked at first, for these.
             those => {
@@ -235,25 +261,10 @@ async fn write(
         let again: Vec<&Placed> = those.iter().map(|&i| &placed[i]).collect();
         let ids: Vec<i64> = again.iter().map(|placed| placed.lane).collect();
         let tasks = again.into_iter().map(|placed| placed.task.clone()).collect();
-        // The last one is answered, whatever else changes.
-        let check = check.filter(|_| tries_left > 0);
         let again = flat(SUBMITS.run(store, place(lanes, tasks, &ids, check)).await);
         those.into_iter().zip(again).for_each(|(i, outcome)| outcomes[i] = outcome);
     }
-    let failed = |outcome: &Outcome<Submitted>| match outcome {
-        Err(Rejection::Failed(error)) => error.is_about_data(),
-        _ => false,
-    };
-    if !outcomes.iter().any(failed) || store.dialect() == Dialect::Sqlite {
-        return outcomes;
-    }
-    let tasks: Vec<NewTask> = placed.iter().map(|placed| placed.task.clone()).collect();
-    lanes.forget();
-    let ids = match lanes.of(store, &tasks).await {
-        Ok(ids) => ids,
-        Err(error) => return tasks.iter().map(|_| Err(error.clone().into())).collect(),
-    };
-    flat(SUBMITS.run(store, place(lanes, tasks, &ids, None)).await)
+    outcomes
 }
 
 /// The places of the tasks that failed with such an error.

@@ -20,9 +20,8 @@ use windlass_domain::limit::Limits;
 /// last known ones are enforced.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often somebody tries by rules that are others at its end. The last try is answered, whatever
-/// else changes: the rules it goes by were in force when it began.
-pub(super) const TRIES: usize = 4;
+/// How often somebody tries by rules that are others at its end, before it says that it is busy.
+pub(super) const TRIES: usize = 8;
 
 /// See the module.
 #[derive(Default)]
@@ -84,13 +83,14 @@ impl Lanes {
         })
     }
 
-    /// The same for its next try, when the rules are known again; `None` if nobody can read them.
-    pub(super) async fn check_anew(self: &Arc<Self>, is_behind: bool) -> Option<Check> {
-        let are_known = match is_behind {
-            true => self.term.read_anew().await,
-            false => self.term.renewed().await,
-        };
-        are_known.then(|| self.check())
+    /// The same for its next try, when the rules are known again; `None` if nobody can read them:
+    /// the last known ones are enforced then. What the database itself calls old never is.
+    pub(super) async fn check_anew(self: &Arc<Self>, is_behind: bool) -> Result<Option<Check>> {
+        match is_behind {
+            false => Ok(self.term.renewed().await.then(|| self.check())),
+            true if self.term.read_anew().await => Ok(Some(self.check())),
+            true => Err(Error::Busy(BEHIND.into())),
+        }
     }
 
     /// Runs a transaction until the rules that it counts by are in force when it commits.
@@ -102,12 +102,12 @@ impl Lanes {
         for _ in 1..TRIES {
             match run(check).await {
                 Err(error) if is_outdated(&error) => {
-                    check = self.check_anew(is_behind(&error)).await;
+                    check = self.check_anew(is_behind(&error)).await?;
                 }
                 outcome => return outcome,
             }
         }
-        run(None).await
+        run(check).await
     }
 }
 

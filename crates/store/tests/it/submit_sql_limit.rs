@@ -1,7 +1,7 @@
 //! `windlass_submit` is held to limits and drains as the API is.
 
 use crate::hand::run as script;
-use crate::postgres_log::application;
+use crate::postgres_log::{application, until_waiting};
 use crate::world::{World, ledger, on_postgres, refused, task};
 use windlass_domain::limit::{Maxima, Mode, Pause, Scope};
 use windlass_domain::request::SubmitRequest;
@@ -15,6 +15,7 @@ on_postgres!(
     each_scope_is_held_to_the_rule_that_the_domain_finds,
     of_two_open_transactions_one_takes_the_last_place_and_none_waits,
     tasks_of_one_transaction_count_against_each_other,
+    a_commit_that_waited_for_its_lock_goes_by_the_rules_of_now,
 );
 
 async fn limit(world: &World, scope: Scope, name: Option<&str>, max_pending: Option<i64>) {
@@ -158,4 +159,21 @@ async fn tasks_of_one_transaction_count_against_each_other(dialect: Dialect) {
     let (_, told) = script(&world, &format!("BEGIN;\n{submit}{submit}COMMIT;\n"));
     assert_eq!(told, "");
     assert!(world.by_hand(submit).unwrap_err().contains("has 2 pending tasks"));
+}
+
+async fn a_commit_that_waited_for_its_lock_goes_by_the_rules_of_now(dialect: Dialect) {
+    let world = World::with_real_clock(dialect).await;
+    limit(&world, Scope::Queue, Some("q"), Some(10)).await;
+    let (one, lock) = (application(&world).await, application(&world).await);
+    one.batch_execute("BEGIN; SELECT windlass_submit('q', '1')").await.unwrap();
+    lock.batch_execute("BEGIN; SELECT * FROM windlass_hold(1, '{}')").await.unwrap();
+    let commit = tokio::spawn(async move { one.batch_execute("COMMIT").await });
+    until_waiting(&world, "1").await;
+    let scope = Scope::Queue;
+    let pause = Pause { scope, name: Some("q".into()), mode: Mode::Drain, reason: None };
+    LimitRules::new(world.store.clone()).pause(pause, "ann").await.unwrap();
+    lock.batch_execute("COMMIT").await.unwrap();
+    let error = commit.await.unwrap().unwrap_err();
+    assert_eq!(error.as_db_error().unwrap().detail(), Some("draining"));
+    assert_eq!(world.by_hand("SELECT count(*) FROM task").unwrap(), "0");
 }

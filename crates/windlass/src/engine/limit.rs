@@ -1,8 +1,8 @@
 //! Limits and pauses on one node: loaded at the start, bound to the store, and kept up to date.
 //!
 //! Invariant: a change is enforced at once on the node that made it, and on every other node within
-//! a second. It never goes back to an older state. Whoever waits for work looks after each change:
-//! there may be room now.
+//! a second. It never goes back to an older state unless the database does. Whoever waits for work
+//! looks after each change: there may be room now.
 //! Absent: counting. The store counts in the transactions of claims and submits.
 
 use super::{Engine, Inner, Result};
@@ -31,6 +31,8 @@ pub(super) struct Known(Mutex<Enforced>);
 struct Enforced {
     flow: Arc<Flow>,
     limits: Arc<Limits>,
+    /// When it had been read.
+    read: Option<Instant>,
     /// When the last look that had an answer began.
     looked: Option<Instant>,
 }
@@ -153,7 +155,7 @@ impl Engine {
     pub(super) async fn learn_limits(&self) -> Result<()> {
         let began = Instant::now();
         let flow = self.rules().read().await?;
-        self.inner.enforce(flow);
+        self.inner.enforce(flow, began);
         self.inner.looked_at_limits(began);
         Ok(())
     }
@@ -197,15 +199,21 @@ impl Inner {
         known.looked = known.looked.max(Some(began));
     }
 
-    fn enforce(&self, flow: Flow) {
+    /// `began`: when this was about to be read.
+    fn enforce(&self, flow: Flow, began: Instant) {
         let mut known = self.limits.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Two reads may end in another order than they began.
-        if flow.version <= known.flow.version {
+        // Two reads may end in another order than they began. One that began after the other had
+        // ended and saw less saw a database that has gone back: a restored one, or a standby.
+        let is_newer = flow.version > known.flow.version;
+        let has_gone_back =
+            flow.version < known.flow.version && known.read.is_none_or(|read| began > read);
+        if !is_newer && !has_gone_back {
             return;
         }
         let limits = flow.limits();
         self.tasks.bind_version(limits.clone(), flow.version);
         (known.flow, known.limits) = (Arc::new(flow), Arc::new(limits));
+        known.read = Some(Instant::now());
         drop(known);
         self.dispatcher.wake_everything();
     }

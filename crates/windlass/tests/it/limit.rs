@@ -25,6 +25,7 @@ conformance!(
     what_is_paused_is_not_handed_to_those_who_wait,
     a_limit_that_makes_no_sense_is_refused,
     a_change_by_hand_is_enforced,
+    rules_of_a_database_that_has_gone_back_are_enforced,
 );
 
 fn queue(max_active: i64) -> Rule {
@@ -140,6 +141,21 @@ async fn a_change_by_hand_is_enforced(dialect: Dialect) {
     submit(engine, "q", |_| {}).await;
     submit(engine, "q", |_| {}).await;
     assert_eq!(ask(engine, 2).await, 1);
+}
+
+/// It was restored, or its standby took over without the last change: what was read last counts.
+async fn rules_of_a_database_that_has_gone_back_are_enforced(dialect: Dialect) {
+    let World { engine, place } = World::with(dialect, without_polling()).await;
+    let before = engine.flow();
+    engine.put_limit(queue(1), "ann").await.unwrap();
+    assert_ne!(engine.flow().rules, before.rules);
+    let version = before.version;
+    place.by_hand(&format!(
+        "DELETE FROM limit_rule WHERE scope = 'queue' AND name = 'q';
+         UPDATE limit_version SET version = {version}"
+    ));
+    eventually("it is forgotten", || async { engine.flow().rules == before.rules }).await;
+    assert_eq!(engine.flow().version, version);
 }
 
 /// The thread of everything stands still, as a stopped process does, while somebody else sets a

@@ -103,11 +103,20 @@ impl System for Apalis {
     }
 
     async fn fill(&self, count: u64) -> Result<bool> {
-        let fill = "INSERT INTO apalis.jobs SELECT made.* FROM (SELECT to_jsonb(old) AS row \
-            FROM apalis.jobs AS old WHERE status = 'Done' LIMIT 1) AS one, \
-            generate_series(1, $1) AS n, jsonb_populate_record(NULL::apalis.jobs, \
-            one.row || jsonb_build_object('id', 'old' || n)) AS made";
-        sqlx::query(fill).bind(count as i64).execute(&self.pool).await?;
+        // By name: not every type of a column comes back from JSON as it was.
+        let columns: String = sqlx::query_scalar(
+            "SELECT string_agg(quote_ident(column_name), ', ') FROM information_schema.columns \
+             WHERE table_schema = 'apalis' AND table_name = 'jobs' AND column_name <> 'id' \
+             AND is_generated = 'NEVER'",
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        let fill = format!(
+            "INSERT INTO apalis.jobs (id, {columns}) SELECT 'old' || n, {columns} \
+             FROM (SELECT * FROM apalis.jobs WHERE status = 'Done' LIMIT 1) AS one, \
+             generate_series(1, $1) AS n"
+        );
+        sqlx::query(sqlx::AssertSqlSafe(fill)).bind(count as i64).execute(&self.pool).await?;
         Ok(true)
     }
 }

@@ -7,16 +7,19 @@ use crate::world::*;
 use std::time::{Duration, Instant};
 use windlass_domain::limit::{Mode, Pause, Scope};
 use windlass_domain::state::State;
+use windlass_domain::task::NewTask;
+use windlass_store::error::{Error, Rejection};
 use windlass_store::limit::LimitRules;
 use windlass_store::statement::Dialect;
-use windlass_store::task::Tasks;
+use windlass_store::task::{Submitted, Tasks};
 
 on_postgres!(
     a_submit_that_waited_for_its_lock_goes_by_the_rules_of_now,
     a_flight_that_waited_for_its_lock_submits_by_the_rules_of_now,
     a_flight_that_waited_for_its_lock_hands_over_by_the_rules_of_now,
     a_flight_that_waited_for_its_lock_claims_by_the_rules_of_now,
-    where_nobody_can_read_newer_rules_the_last_known_ones_are_enforced,
+    after_a_task_that_cannot_be_kept_flights_still_go_by_the_rules_of_now,
+    by_rules_that_the_database_calls_old_nothing_is_done,
 );
 
 const SUBMITS: i32 = 1;
@@ -132,9 +135,34 @@ async fn a_flight_that_waited_for_its_lock_claims_by_the_rules_of_now(dialect: D
     assert_eq!(claim.await.unwrap().unwrap(), Vec::new());
 }
 
-async fn where_nobody_can_read_newer_rules_the_last_known_ones_are_enforced(dialect: Dialect) {
+// It made the node forget its lanes, and once the version of its rules with them.
+async fn after_a_task_that_cannot_be_kept_flights_still_go_by_the_rules_of_now(dialect: Dialect) {
+    let world = roomy(dialect).await;
+    keeps_up(&world);
+    world.by_hand("ALTER TABLE task_spec ADD CONSTRAINT no_bad CHECK (name <> 'bad')").unwrap();
+    let bad = NewTask { name: Some("bad".into()), ..of("a") };
+    let outcomes = world.tasks.submit(vec![of("a"), bad, of("a")]).await;
+    let is_new = |told: &Submitted| !told.duplicate;
+    let kept: Vec<bool> = outcomes.iter().map(|told| told.as_ref().is_ok_and(is_new)).collect();
+    // The others are written once, and told so.
+    assert_eq!(kept, [true, false, true]);
+    let lock = locked(&world, SUBMITS).await;
+    let tasks = world.tasks.clone();
+    let submit = tokio::spawn(async move { tasks.submit(vec![of("a")]).await });
+    until_waiting(&world, "1").await;
+    pause(&world, Mode::Drain).await;
+    lock.batch_execute("COMMIT").await.unwrap();
+    assert!(submit.await.unwrap().iter().all(Result::is_err));
+}
+
+async fn by_rules_that_the_database_calls_old_nothing_is_done(dialect: Dialect) {
     let world = roomy(dialect).await;
     pause(&world, Mode::Drain).await;
-    assert!(world.tasks.submit(vec![of("a")]).await.iter().all(Result::is_ok));
-    assert_eq!(world.claim("w1", 2).await.len(), 2);
+    // Nobody here reads that.
+    let told = world.tasks.submit(vec![of("a")]).await.pop().unwrap().unwrap_err();
+    assert!(matches!(told, Rejection::Failed(Error::Busy(_))), "{told}");
+    let told = world.tasks.claim(claim_of("w1", &["q"], 1)).await.unwrap_err();
+    assert!(matches!(told, Error::Busy(_)), "{told}");
+    read_rules(&world.tasks).await;
+    assert_eq!(world.claim("w1", 1).await.len(), 1);
 }
