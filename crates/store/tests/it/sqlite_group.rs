@@ -223,8 +223,9 @@ fn a_receiver_that_panics_harms_nobody() {
 
 #[test]
 fn a_lock_held_by_a_foreign_tool_is_told_as_busy_to_all_who_wait() {
-    // Not zero: a reader that races a writer takes the write lock for a moment, too.
-    let busy_timeout = Duration::from_millis(200);
+    // Not zero: a reader that races a writer takes the write lock for a moment, too,
+    // which may be long while other tests sync.
+    let busy_timeout = Duration::from_secs(1);
     let store = with_table(Options { busy_timeout, ..Options::default() });
     let tool = rusqlite::Connection::open(&store.path).unwrap();
     tool.execute_batch("BEGIN IMMEDIATE").unwrap();
