@@ -1,8 +1,18 @@
 """What was measured: rounds of figures by workload and system, failures, settings, facts."""
 
 import json
+import subprocess
 
 from .stats import Figures
+
+
+def words(why):
+    """Why something failed, without the paths of this machine."""
+    if isinstance(why, subprocess.TimeoutExpired):
+        return f"it did not end within {why.timeout:g} s"
+    if isinstance(why, subprocess.CalledProcessError):
+        return f"it ended with {why.returncode}"
+    return str(why)
 
 
 class Results:
@@ -19,8 +29,8 @@ class Results:
         self.tell({"workload": workload, "system": system, "value": value} | more)
 
     def fail(self, workload, system, why):
-        self.failures.setdefault(workload, {})[system] = str(why)
-        self.tell({"workload": workload, "system": system, "failed": str(why)})
+        self.failures.setdefault(workload, {})[system] = words(why)
+        self.tell({"workload": workload, "system": system, "failed": words(why)})
 
     def lack(self, workload, system, why):
         self.absent.setdefault(workload, {})[system] = why

@@ -1,6 +1,7 @@
 """The memory of our own programs when nothing happens: `windlass serve` and `windlass worker`."""
 
 import pathlib
+import random
 import socket
 import subprocess
 import tempfile
@@ -16,9 +17,16 @@ READY_S = 60
 
 
 def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    """Below those that the system gives to outgoing connections: one of them could take it first."""
+    for _ in range(100):
+        port = random.randrange(20_000, 30_000)
+        with socket.socket() as found:
+            try:
+                found.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise Failed("no port is free from 20,000 to 29,999")
 
 
 def wait_until_ready(url, server):

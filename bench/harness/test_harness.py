@@ -7,6 +7,7 @@ import contextlib
 import io
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import time
@@ -236,6 +237,14 @@ class Programs(unittest.TestCase):
                 return
             time.sleep(0.05)
         self.fail("the child is still there")
+
+    def test_a_failure_says_no_path_of_the_machine(self):
+        found = Results()
+        command = ["/home/somebody/node", "steps.mjs"]
+        found.fail("steps", "restate", subprocess.TimeoutExpired(command, 180))
+        found.fail("steps", "dbos", subprocess.CalledProcessError(2, command))
+        told = {"restate": "it did not end within 180 s", "dbos": "it ended with 2"}
+        self.assertEqual(found.failures["steps"], told)
 
     def test_results_are_found_among_other_lines(self):
         printed = 'hello\n{"system": "a", "steps_per_s": 5}\n{"system": "b", "steps_per_s": 6}\n'

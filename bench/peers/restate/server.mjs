@@ -6,12 +6,21 @@ import { createRequire } from 'node:module';
 import { createServer } from 'node:net';
 import { arch, platform } from 'node:os';
 
+/// Below those that the system gives to outgoing connections: one of them could take it before the
+/// server does.
 export async function freePort() {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address();
-  server.close();
-  return port;
+  for (let tries = 0; ; tries++) {
+    const port = 20_000 + Math.floor(Math.random() * 10_000);
+    const server = createServer().listen(port);
+    try {
+      await once(server, 'listening');
+      server.close();
+      await once(server, 'close');
+      return port;
+    } catch (error) {
+      if (tries >= 100) throw error;
+    }
+  }
 }
 
 /// Tries until it works, for at most a minute.
