@@ -164,9 +164,13 @@ async fn run(
         let once = |check: Option<Check>| {
             let (known, wanted) = (Arc::clone(lanes), Arc::clone(&wanted));
             let body = move |tx: &mut dyn Tx| {
-                check.iter().for_each(|check| tx.only_if(Arc::clone(check)));
+                // What a try before this one has committed is told, whatever the rules say now.
+                let is_doubted = tx.in_doubt().is_some();
+                if let Some(check) = check.as_ref().filter(|_| !is_doubted) {
+                    tx.only_if(Arc::clone(check));
+                }
                 let hope = known.hope(check.is_some());
-                let room = match is_crowded || look == Look::Locked {
+                let room = match is_crowded || is_doubted || look == Look::Locked {
                     true => Room::alone(),
                     false => Room::adding(wanted.iter().map(|asking| asking.left() as usize).sum())
                         .hoping(hope),
@@ -272,7 +276,9 @@ impl Tasks {
         let once = |check: Option<Check>| {
             let (asks, asked, limits) = (Arc::clone(&asks), claim.clone(), self.lanes.limits());
             let body = move |tx: &mut dyn Tx| {
-                check.iter().for_each(|check| tx.only_if(Arc::clone(check)));
+                if let Some(check) = check.as_ref().filter(|_| tx.in_doubt().is_none()) {
+                    tx.only_if(Arc::clone(check));
+                }
                 take_named(tx, &asked, &asks, limits.as_deref())
             };
             self.store.write("claim_tasks", body)

@@ -333,10 +333,11 @@ impl Lanes {
         }
     }
 
-    /// Forgets everything but the rules.
+    /// Forgets everything but the rules. To those who go by what is forgotten they are others now.
     pub(super) fn forget(&self) {
         let mut state = self.lock();
-        let (limits, version, looks) = (state.limits.take(), state.version, state.looks);
+        let limits = state.limits.take().map(|limits| Arc::new(Limits::clone(&limits)));
+        let (version, looks) = (state.version, state.looks);
         *state = State { limits, version, looks, ..State::default() };
     }
 

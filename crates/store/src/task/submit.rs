@@ -60,7 +60,7 @@ impl Tasks {
         let lanes = self.lanes.of(&self.store, &tasks).await.map_err(|e| (0, e.into()))?;
         let mut placed = place(&self.lanes, tasks, &lanes, Some(self.lanes.check()));
         let blamed = Arc::new(Mutex::new(None));
-        let mut tries = 1..TRIES;
+        let mut tries_left = TRIES;
         let written = loop {
             let (body, blame) = (Arc::clone(&placed), Arc::clone(&blamed));
             let body = move |tx: &mut dyn Tx| {
@@ -71,9 +71,10 @@ impl Tasks {
                 })
             };
             match self.store.write("submit_atomic", body).await {
-                Err(error) if is_outdated(&error) && tries.next().is_some() => {
+                Err(error) if is_outdated(&error) && tries_left > 1 => {
+                    tries_left -= 1;
                     let tasks = placed.iter().map(|placed| placed.task.clone()).collect();
-                    match self.lanes.check_anew(is_behind(&error)).await {
+                    match self.lanes.check_anew(is_behind(&error), tries_left).await {
                         Ok(check) => placed = place(&self.lanes, tasks, &lanes, check),
                         Err(error) => break Err(error),
                     }
@@ -238,7 +239,7 @@ async fn write_by_rules(
         outcomes.into_iter().map(|outcome| outcome.and_then(|inner| inner)).collect()
     };
     let mut outcomes = flat(SUBMITS.run(store, Arc::clone(placed)).await);
-    for _ in 1..TRIES {
+    for tries_left in (1..TRIES).rev() {
         let (those, check) = match those_of(&outcomes, is_crowded) {
             // The rules are others by now, or nobody knows: these go by those of now.
             none if none.is_empty() => {
@@ -247,7 +248,7 @@ async fn write_by_rules(
                     break;
                 }
                 let are_behind = !those_of(&outcomes, is_behind).is_empty();
-                match lanes.check_anew(are_behind).await {
+                match lanes.check_anew(are_behind, tries_left).await {
                     Ok(check) => (those, check),
                     Err(_) => break,
                 }

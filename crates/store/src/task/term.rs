@@ -17,7 +17,7 @@ use tokio::sync::{Notify, watch};
 use windlass_domain::limit::Limits;
 
 /// For so long a transaction waits for rules that are known to be true. If nobody can read them the
-/// last known ones are enforced.
+/// last known ones are enforced, unless the database itself has called them old.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How often somebody tries by rules that are others at its end, before it says that it is busy.
@@ -76,19 +76,32 @@ pub(super) fn is_behind(error: &Error) -> bool {
 impl Lanes {
     /// For a transaction that counts by the rules of now.
     pub(super) fn check(self: &Arc<Self>) -> Check {
+        self.check_of(false)
+    }
+
+    fn check_of(self: &Arc<Self>, last_try: bool) -> Check {
         let (lanes, limits) = (Arc::clone(self), self.limits());
-        Arc::new(move || match lanes.term.lasts() && same(&limits, &lanes.limits()) {
-            true => Ok(()),
-            false => Err(Error::Busy(OUTDATED.into())),
+        Arc::new(move || {
+            // Where every look at the rules takes long, no transaction would ever be in time.
+            let are_known = last_try || lanes.term.lasts();
+            match are_known && same(&limits, &lanes.limits()) {
+                true => Ok(()),
+                false => Err(Error::Busy(OUTDATED.into())),
+            }
         })
     }
 
     /// The same for its next try, when the rules are known again; `None` if nobody can read them:
     /// the last known ones are enforced then. What the database itself calls old never is.
-    pub(super) async fn check_anew(self: &Arc<Self>, is_behind: bool) -> Result<Option<Check>> {
+    pub(super) async fn check_anew(
+        self: &Arc<Self>,
+        is_behind: bool,
+        tries_left: usize,
+    ) -> Result<Option<Check>> {
+        let check = || self.check_of(tries_left <= 1);
         match is_behind {
-            false => Ok(self.term.renewed().await.then(|| self.check())),
-            true if self.term.read_anew().await => Ok(Some(self.check())),
+            false => Ok(self.term.renewed().await.then(check)),
+            true if self.term.read_anew().await => Ok(Some(check())),
             true => Err(Error::Busy(BEHIND.into())),
         }
     }
@@ -99,10 +112,10 @@ impl Lanes {
         mut run: impl FnMut(Option<Check>) -> F,
     ) -> Result<T> {
         let mut check = Some(self.check());
-        for _ in 1..TRIES {
+        for tries_left in (1..TRIES).rev() {
             match run(check).await {
                 Err(error) if is_outdated(&error) => {
-                    check = self.check_anew(is_behind(&error)).await?;
+                    check = self.check_anew(is_behind(&error), tries_left).await?;
                 }
                 outcome => return outcome,
             }

@@ -151,8 +151,8 @@ async fn rules_of_a_database_that_has_gone_back_are_enforced(dialect: Dialect) {
     assert_ne!(engine.flow().rules, before.rules);
     let version = before.version;
     place.by_hand(&format!(
-        "DELETE FROM limit_rule WHERE scope = 'queue' AND name = 'q';
-         UPDATE limit_version SET version = {version}"
+        "BEGIN; DELETE FROM limit_rule WHERE scope = 'queue' AND name = 'q';
+         UPDATE limit_version SET version = {version}; COMMIT"
     ));
     eventually("it is forgotten", || async { engine.flow().rules == before.rules }).await;
     assert_eq!(engine.flow().version, version);

@@ -11,6 +11,7 @@ conformance!(
     a_claim_by_name_waits_for_them_too,
     a_submit_by_rules_that_may_be_old_waits_for_those_of_now,
     where_nobody_can_read_the_rules_the_last_known_ones_are_enforced,
+    where_every_look_takes_so_long_that_nobody_is_in_time_the_last_try_is_answered,
 );
 
 /// As after a process stood still: the rules of before may be others by now.
@@ -65,4 +66,24 @@ async fn where_nobody_can_read_the_rules_the_last_known_ones_are_enforced(dialec
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 2);
     assert!(world.tasks.submit_atomic(many("b", 3)).await.is_err());
     assert_eq!(world.claim("w1", 3).await.len(), 1);
+}
+
+async fn where_every_look_takes_so_long_that_nobody_is_in_time_the_last_try_is_answered(
+    dialect: Dialect,
+) {
+    let world = World::new(dialect).await;
+    bind(&world.tasks, [rule(Scope::Venture, Some(1), Some(2))]);
+    let tasks = world.tasks.clone();
+    let looks = tokio::spawn(async move {
+        loop {
+            // Over as soon as it is told.
+            tasks.rules_hold_until(Instant::now() + Duration::from_micros(200));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    let outcomes = world.tasks.submit(many("a", 3)).await;
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 2);
+    assert!(world.tasks.submit_atomic(many("b", 2)).await.is_ok());
+    assert_eq!(world.claim("w1", 3).await.len(), 2);
+    looks.abort();
 }
