@@ -62,7 +62,12 @@ impl Provider {
 
     /// Whether its log has said this.
     pub fn has_said(&self, words: &str) -> bool {
-        self.log.lock().unwrap().iter().any(|line| line.contains(words))
+        self.said(words) > 0
+    }
+
+    /// In how many lines.
+    pub fn said(&self, words: &str) -> usize {
+        self.log.lock().unwrap().iter().filter(|line| line.contains(words)).count()
     }
 
     /// Sends it Ctrl-C.
