@@ -298,12 +298,12 @@ impl Worker {
 }
 
 /// Once a commit was in doubt, only the body's own answer clears the doubt. A vain hope for room or
-/// an outdated rule is no answer, but whoever met it asks again, with the same ids, and gets one.
+/// an outdated rule is one: bodies look for what they have committed before they go by rules.
 fn honest(error: Error, doubts: u32) -> Error {
-    let asks_again =
+    let has_looked =
         matches!(&error, Error::Busy(why) if [CROWDED, OUTDATED, BEHIND].contains(&&**why));
     let is_known = error.is_about_data() || matches!(error, Error::OutcomeUnknown(_));
-    if doubts == 0 || is_known || asks_again {
+    if doubts == 0 || is_known || has_looked {
         return error;
     }
     Error::OutcomeUnknown(format!("the commit was in doubt, then: {error}"))

@@ -164,13 +164,9 @@ async fn run(
         let once = |check: Option<Check>| {
             let (known, wanted) = (Arc::clone(lanes), Arc::clone(&wanted));
             let body = move |tx: &mut dyn Tx| {
-                // What a try before this one has committed is told, whatever the rules say now.
-                let is_doubted = tx.in_doubt().is_some();
-                if let Some(check) = check.as_ref().filter(|_| !is_doubted) {
-                    tx.only_if(Arc::clone(check));
-                }
+                let is_told = by_rules(tx, check.as_ref(), wanted.iter().map(|a| &a.claim))?;
                 let hope = known.hope(check.is_some());
-                let room = match is_crowded || is_doubted || look == Look::Locked {
+                let room = match is_crowded || is_told || look == Look::Locked {
                     true => Room::alone(),
                     false => Room::adding(wanted.iter().map(|asking| asking.left() as usize).sum())
                         .hoping(hope),
@@ -226,6 +222,24 @@ async fn run(
     asking.into_iter().map(|asking| Ok(asking.has)).collect()
 }
 
+/// Has the transaction of these claims asked for the rules before it commits, unless a try before it
+/// was committed, in doubt: what that took is told, whatever the rules say now. Whether it was.
+fn by_rules<'c>(
+    tx: &mut dyn Tx,
+    check: Option<&Check>,
+    claims: impl Iterator<Item = &'c Claim>,
+) -> Result<bool> {
+    if tx.in_doubt().is_some() {
+        for claim in claims {
+            if !tx.run(assigned(claim))?.is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+    check.into_iter().for_each(|check| tx.only_if(Arc::clone(check)));
+    Ok(false)
+}
+
 /// A task that a claim names.
 #[derive(Clone)]
 struct Named {
@@ -276,9 +290,7 @@ impl Tasks {
         let once = |check: Option<Check>| {
             let (asks, asked, limits) = (Arc::clone(&asks), claim.clone(), self.lanes.limits());
             let body = move |tx: &mut dyn Tx| {
-                if let Some(check) = check.as_ref().filter(|_| tx.in_doubt().is_none()) {
-                    tx.only_if(Arc::clone(check));
-                }
+                by_rules(tx, check.as_ref(), std::iter::once(&asked))?;
                 take_named(tx, &asked, &asks, limits.as_deref())
             };
             self.store.write("claim_tasks", body)

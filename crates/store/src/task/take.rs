@@ -69,7 +69,7 @@ impl Fresh {
 /// A claim on its way: what it still wants, and what it has.
 #[derive(Clone)]
 pub(super) struct Asking {
-    claim: Claim,
+    pub(super) claim: Claim,
     pub(super) lines: Lines,
     max: usize,
     pub(super) has: Vec<Assignment>,

@@ -5,12 +5,14 @@
 use crate::bouncer::Bouncer;
 use crate::cluster::{Cluster, ClusterOptions, eventually};
 use crate::facts::eager::Waiting;
+use crate::facts::flow::rule;
 use crate::world::*;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use windlass_domain::approval::token::Token;
 use windlass_domain::approval::{Choice, Question, Status};
 use windlass_domain::id::TaskId;
+use windlass_domain::limit::{Limits, Scope};
 use windlass_domain::state::State;
 use windlass_store::approval::{Approvals, Issue, Right};
 use windlass_store::audit::{Audit, Filter};
@@ -52,13 +54,13 @@ impl Pair {
         &self,
         call: impl Future<Output = T> + Send + 'static,
     ) -> T {
-        self.in_doubt_for(Duration::ZERO, call).await
+        self.in_doubt_while(async {}, call).await
     }
 
-    /// The same, and it is in doubt for so long.
-    async fn in_doubt_for<T: Send + 'static>(
+    /// The same, and it is in doubt while that happens.
+    async fn in_doubt_while<T: Send + 'static>(
         &self,
-        least: Duration,
+        meanwhile: impl Future<Output = ()>,
         call: impl Future<Output = T> + Send + 'static,
     ) -> T {
         let before = self.database.stats().ambiguous_commits;
@@ -70,7 +72,7 @@ impl Pair {
         eventually("the commit waits for the standby", found);
         self.primary.sql(&format!("SELECT pg_terminate_backend({})", waiting()));
         eventually("the commit is in doubt", || self.database.stats().ambiguous_commits > before);
-        tokio::time::sleep(least).await;
+        meanwhile.await;
         assert!(!call.is_finished(), "nobody has confirmed it yet");
         self.standby.resume();
         call.await.unwrap()
@@ -79,12 +81,6 @@ impl Pair {
     async fn story(&self, task: TaskId) -> Vec<String> {
         let history = self.tasks.history(task, 0, 100).await.unwrap();
         history.iter().map(|h| format!("{}:{}", h.event, h.to_status)).collect()
-    }
-
-    /// Claims in doubt; the leases it gave must be good.
-    async fn claim(&self, max: usize) -> Vec<Assignment> {
-        let tasks = self.tasks.clone();
-        self.in_doubt(async move { tasks.claim(claim_of("w1", &["q"], max)).await.unwrap() }).await
     }
 
     async fn finish(&self, held: &Assignment, how: Finishing) -> State {
@@ -120,12 +116,21 @@ async fn every_call_is_done_once_and_answered(pooled: bool) {
     let (tasks, aging) = (pair.tasks.clone(), vec![other(), jobs[0].clone()]);
     pair.tasks.rules_hold_until(Instant::now() + TERM);
     let call = async move { tasks.submit(aging).await };
-    let submitted = pair.in_doubt_for(TERM, call).await;
+    let submitted = pair.in_doubt_while(tokio::time::sleep(TERM), call).await;
     pair.tasks.rules_hold_until(Instant::now() + 3_600 * TERM);
     let told = submitted.into_iter().map(|outcome| outcome.unwrap().duplicate);
     assert_eq!(told.collect::<Vec<_>>(), [false, true]);
 
-    let held = pair.claim(3).await;
+    // Nor what is claimed already, when the database has newer rules and nobody reads them.
+    let version = pair.primary.sql("SELECT version FROM limit_version").parse().unwrap();
+    let wide = rule(Scope::Global, Some(100_000), Some(100_000));
+    pair.tasks.bind_version(Limits::new([wide]), version);
+    let tasks = pair.tasks.clone();
+    let change = "SET synchronous_commit = local;
+                  UPDATE limit_version SET version = version + 1";
+    let call = async move { tasks.claim(claim_of("w1", &["q"], 3)).await.unwrap() };
+    let held = pair.in_doubt_while(async { drop(pair.primary.sql(change)) }, call).await;
+    pair.tasks.bind(None);
     assert_eq!(held.len(), 3);
     for held in &held {
         assert_eq!(pair.story(held.task.id).await, ["submit:pending", "claim:claimed"]);

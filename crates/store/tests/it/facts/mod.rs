@@ -18,7 +18,7 @@ mod doubt;
 pub mod eager;
 mod fail;
 mod finish;
-mod flow;
+pub mod flow;
 mod group;
 mod history;
 mod hold;
