@@ -222,8 +222,8 @@ async fn run(
     asking.into_iter().map(|asking| Ok(asking.has)).collect()
 }
 
-/// Has the transaction of these claims asked for the rules before it commits, unless a try before it
-/// was committed, in doubt: what that took is told, whatever the rules say now. Whether it was.
+/// Has the transaction of these claims asked for the rules before it commits, unless a try before
+/// it was committed, in doubt: what that took is told, whatever the rules say now. Whether it was.
 fn by_rules<'c>(
     tx: &mut dyn Tx,
     check: Option<&Check>,
